@@ -129,6 +129,10 @@ def _records(source: Source, indices: range) -> Iterator[Record]:
         rows = np.arange(start, min(start + _READ_RECORDS, indices.stop))
         columns = source.read(rows)
         lists = {name: _rows(name, column) for name, column in columns.items()}
+        lower = [name.lower() for name in lists]
+        same = sorted(name for name in lists if lower.count(name.lower()) > 1)
+        if same:
+            raise SourceError(f"columns {same} differ in case alone, which tars do not tell.")
         for row, index in enumerate(rows.tolist()):
             values = {name: found[row] for name, found in lists.items()}
             files = {name: value for name, value in values.items() if isinstance(value, bytes)}

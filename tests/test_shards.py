@@ -139,3 +139,10 @@ def test_a_part_that_runs_twice_at_a_time_writes_whole_shards(tmp_path, monkeypa
     assert pack_shards(source_of(), tmp_path / "x.tar", 3) == (3, 2) and found == [(3, 0)]
     assert len(os.listdir(tmp_path)) == 4  # three shards and what they are of
     check(WebDataset(tmp_path / "x-*.tar"))
+
+
+def test_columns_that_differ_in_case_alone_are_refused(tmp_path):
+    pairs = np.zeros((COUNT, 2))
+    source = InMemory(containers.jpegs(COUNT), {"Box": pairs, "box": pairs + 1})
+    with pytest.raises(SourceError, match=r"\['Box', 'box'\] differ in case alone"):
+        pack_shards(source, tmp_path / "x.tar", 1)

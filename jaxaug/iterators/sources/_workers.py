@@ -7,6 +7,7 @@ import queue
 import signal
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 8  # items sent at a time
 _AHEAD = 4  # chunks of a worker that wait to be sent
+_MINUTE = 60.0  # seconds
+_MAX_MINUTES = 10  # that a worker may take for the next items
 _END_SECONDS = 5.0  # that a worker has to end before it is killed
 
 
@@ -34,7 +37,7 @@ def items_by_workers(
 
     Raises:
       Exception: that a part has raised, at its place.
-      SourceError: a worker ended.
+      SourceError: a worker ended, or sent nothing for ten minutes.
     """
     import multiprocessing  # which loads more libraries than an import of jaxaug may
 
@@ -75,6 +78,7 @@ class _Worker:
         """Return the next item of this worker's lanes, or why there is none."""
         if not self._received:
             try:
+                self._wait()
                 self._received = pickle.loads(self._connection.recv_bytes())[::-1]
             except (EOFError, ConnectionError):
                 self._process.join(_END_SECONDS)
@@ -84,10 +88,19 @@ class _Worker:
                 ) from None
         return self._received.pop()
 
+    def _wait(self) -> None:
+        """Wait until something was sent, and say each minute that nothing was."""
+        for minute in range(1, _MAX_MINUTES + 1):
+            if self._connection.poll(_MINUTE):
+                return
+            what = f"`workers`: process {self._process.pid} has sent nothing for {minute} min"
+            warnings.warn(f"{what}, at {_MAX_MINUTES} it is ended.", RuntimeWarning, stacklevel=2)
+        raise SourceError(f"{what}: it hangs, or its items take that long.")
+
     def end(self) -> None:
         """End the process."""
         self._connection.close()  # which it notices
-        self._process.join(_END_SECONDS)
+        self._process.join(_END_SECONDS)  # also while its items hang: another thread notices
         if self._process.is_alive():
             self._process.kill()
             self._process.join(_END_SECONDS)

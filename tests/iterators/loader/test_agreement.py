@@ -259,13 +259,14 @@ def test_a_process_that_raises_is_named_to_the_others(fast, rank):
     assert {str(error) for error in errors} == {message}
 
 
-def test_the_requests_grow_with_the_number_of_processes():
-    requests = {}
-    for count in (10, 40):
-        store = Store()
-        exchange(store, {rank: {"seed": 3} for rank in range(count)})
-        requests[count] = store.requests
-    assert requests[40] <= 5 * 40 and requests[10] <= 5 * 10
+@pytest.mark.parametrize("count", [10, 40, pytest.param(1024, marks=pytest.mark.slow)])
+def test_the_requests_grow_with_the_number_of_processes(monkeypatch, count):
+    """Beside those of processes that ask again, while they wait for slow ones."""
+    monkeypatch.setattr(agreement_module, "_POLL_SECONDS", 100)
+    store = Store()
+    patience = {"warn_after": 90, "give_up_after": 100}
+    exchange(store, {rank: {"seed": 3} for rank in range(count)}, **patience)
+    assert store.requests == 4 * count + 1
 
 
 def test_rounds_and_loaders_do_not_mix():

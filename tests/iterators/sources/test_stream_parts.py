@@ -14,6 +14,7 @@ import pytest
 from jaxaug import Loader
 from jaxaug.errors import SourceError
 from jaxaug.iterators import FromIterable
+from jaxaug.iterators.sources import _workers
 from jaxaug.iterators.sources._parts import SKIPPED, Parts
 from tests.images import jpegs
 from tests.iterators.loaders import one_device
@@ -246,3 +247,21 @@ def test_a_worker_that_is_killed_is_an_error():
     finally:
         for each in multiprocessing.active_children():
             each.kill()
+
+
+def hang(count):
+    yield from numbers(0, count)
+    threading.Event().wait()
+
+
+def test_a_worker_that_hangs_is_told_and_ended(monkeypatch):
+    monkeypatch.setattr(_workers, "_MINUTE", 1.5)
+    monkeypatch.setattr(_workers, "_MAX_MINUTES", 4)
+    source = FromIterable([partial(hang, 8)], lengths=[20], workers=1)
+    items = source.iterate_from(0, 0, np.ones(1, bool))
+    with (
+        pytest.warns(RuntimeWarning, match="has sent nothing for 3 min"),
+        pytest.raises(SourceError, match="has sent nothing for 4 min: it hangs"),
+    ):
+        assert [int(next(items)["label"]) for _ in range(8)] == list(range(8))
+        next(items)

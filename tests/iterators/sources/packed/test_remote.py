@@ -294,11 +294,14 @@ def test_a_remote_change_of_the_same_size_is_seen_when_opened_again(server, stam
     assert handler.requests == []
 
 
+@pytest.mark.parametrize(
+    "time", [0, *[pytest.param(k, marks=pytest.mark.slow) for k in range(1, 10)]]
+)
 @pytest.mark.parametrize("client", ["obstore", "fsspec"])
 @pytest.mark.parametrize("stamp", STAMPS)
 @pytest.mark.parametrize("during", [True, False])
 def test_a_remote_change_of_the_same_size_while_open_is_an_error(
-    server, monkeypatch, client, stamp, during
+    server, monkeypatch, client, stamp, during, time
 ):
     """Or the bytes that were indexed, where the answer with the bytes says that it is of them."""
     take_client(monkeypatch, client)
