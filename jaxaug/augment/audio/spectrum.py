@@ -36,6 +36,7 @@ from jaxaug.augment.audio.filters import RATE, preemphasis
 
 _FULL_SCALE = 2.0**15  # kaldi's waveforms are integers of 16 bits
 _KALDI_PREEMPHASIS = 0.97
+_UNROLL = 16  # terms of a turn of a loop, which become one kernel
 
 
 def frame_count(length: Array | int, hop: int, win: int, like: str = "librosa") -> Any:
@@ -179,24 +180,31 @@ def mel_scale(
 def _projected(values: Array, table: np.ndarray) -> Array:
     """Return values [T, n, ...] times a table [n, m], [T, m, ...].
 
-    A dot would be tiled by the batch size, and its bits with it. One turn of the loop adds a number
-    to each column, from its first that is not zero on: of mel filters there are few.
+    A dot would be tiled by the batch size, and its bits with it. Each term adds a number to each
+    column, from its first that is not zero on: of mel filters there are few. Terms that stand one
+    behind the other are one pass over the memory, each turn of a loop is one.
     """
     filled = table != 0
     first = np.where(filled.any(axis=0), filled.argmax(axis=0), 0)
     extent = np.where(filled, np.arange(len(table))[:, None] + 1, 0).max(axis=0) - first
-    place = first + np.arange(max(extent.max(), 1))[:, None]
+    terms = max(extent.max(), 1)
+    turns = -(-terms // _UNROLL)
+    unrolled = -(-terms // turns)
+    place = first + np.arange(turns * unrolled)[:, None]
     inside = place < first + extent
     place = np.minimum(place, len(table) - 1)
     weights = np.where(inside, table[place, np.arange(table.shape[1])], 0.0).astype(np.float32)
     places, weights = jnp.asarray(place, jnp.int32), jnp.asarray(weights)
 
-    def turn(k: Array, total: Array) -> Array:
-        read = jnp.take(values, places[k], axis=1, mode="clip")
-        return total + rounded(read * along(weights[k], values[0])[None])
+    def turn(i: Any, total: Array) -> Array:
+        for j in range(unrolled):
+            k = i * unrolled + j
+            read = jnp.take(values, places[k], axis=1, mode="clip")
+            total = total + rounded(read * along(weights[k], values[0])[None])
+        return total
 
     start = values[:, :1] * 0 + jnp.zeros((1, table.shape[1], *values.shape[2:]), jnp.float32)
-    return lax.fori_loop(0, len(place), turn, start)
+    return turn(0, start) if turns == 1 else lax.fori_loop(0, turns, turn, start)
 
 
 def amplitude_to_db(

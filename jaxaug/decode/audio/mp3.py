@@ -9,22 +9,24 @@ References: ISO/IEC 11172-3 section 2.4 and 13818-3 section 2.4 (layers 1 to 3);
 info tag rev 1" (Xing, Info and LAME); Fraunhofer, "VBRI".
 """
 
+import functools
+import itertools
 import math
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxaug.decode.audio.facts import AudioError
 from jaxaug.decode.audio.libraries import miniaudio
 
-_SYNC = b"\xff"
 _MONO = 3  # of the two bits of a mode
 _FIXED = 0xFFFE0C00  # bits of a header that all frames of a stream share: version, layer, rate
 _UNPACK = struct.Struct(">I").unpack_from
 _PATTERN = 512  # frames after which the rest of a constant rate is guessed; it repeats after 441
 _MAX_WAIT = 1 << 15
 _MAX_SEARCHED = 1 << 20  # bytes without a frame
+_FIRST_SEARCHED = 1 << 11  # of them, more than a frame; then twice as many, and so on
 _RESERVOIR = 511
 _DECODER_DELAY = 529  # samples, which gapless players take off too: 528 and one
 _GAPLESS = (b"LAME", b"Lavf", b"Lavc")  # encoders that tell how many samples they added
@@ -145,15 +147,27 @@ class _Format:
         return self._kilobits[self.lengths.index(length) // 2 - 1]
 
 
-def is_frame(word: int) -> bool:
-    """Return True for the header of a frame of a known length."""
+def is_frame(word: Any) -> Any:
+    """Return True for the header of a frame of a known length; of an array, an array."""
     return (
-        word >> 21 == 0x7FF
-        and word >> 19 & 3 != 1
-        and word >> 17 & 3 != 0
-        and word >> 12 & 15 not in (0, 15)
-        and word >> 10 & 3 != 3
+        (word >> 21 == 0x7FF)
+        & (word >> 19 & 3 != 1)
+        & (word >> 17 & 3 != 0)
+        & (word >> 12 & 15 != 0)
+        & (word >> 12 & 15 != 15)
+        & (word >> 10 & 3 != 3)
     )
+
+
+@functools.cache
+def _lengths() -> np.ndarray:
+    """Return the bytes of a frame by its bits of version and layer, bit rate, rate, padding."""
+    table = np.zeros((16, 16, 4, 2), np.int64)
+    for version, layer, rate in itertools.product((0, 2, 3), (1, 2, 3), (0, 1, 2)):
+        format_ = _Format(version << 19 | layer << 17 | rate << 10)
+        lengths = np.array(format_.lengths).reshape(16, 2)
+        table[version << 2 | layer, :, rate] = lengths
+    return table
 
 
 def _word(data: memoryview, place: int) -> int:
@@ -180,19 +194,42 @@ def _find_frame(data: memoryview, place: int, fixed: int | None = None) -> int:
       place: where the search begins.
       fixed: of the frames of the stream; None for any.
     """
-    part = bytes(data[place : place + _MAX_SEARCHED])
-    found = part.find(_SYNC)
-    while found >= 0:
-        word = _word(data, place + found)
-        if is_frame(word) and fixed in (None, word & _FIXED):
-            end = place + found + _Format(word).lengths[word >> 11 & 30 | word >> 9 & 1]
-            after = _word(data, end)
-            follows = is_frame(after) and not (after ^ word) & _FIXED
-            # What comes first may be the only one, before something else.
-            if follows or end == len(data) or (end < len(data) and not found and fixed is None):
-                return place + found
-        found = part.find(_SYNC, found + 1)
+    first, end = place, min(place + _MAX_SEARCHED, len(data) - 3)
+    size = _FIRST_SEARCHED
+    while place < end:
+        stop = min(place + size, end)
+        starts = place + _syncs(data[place : stop + 3])
+        words = _words(data, starts)
+        good = is_frame(words) & (True if fixed is None else words & _FIXED == fixed)
+        starts, words = starts[good], words[good]
+        table = _lengths()
+        ends = starts + table[words >> 17 & 15, words >> 12 & 15, words >> 10 & 3, words >> 9 & 1]
+        after = _words(data, ends)
+        follows = is_frame(after) & ((after ^ words) & _FIXED == 0)
+        # What comes first may be the only one, before something else.
+        alone = (ends < len(data)) & (starts == first) & (fixed is None)
+        found = np.flatnonzero(follows | (ends == len(data)) | alone)
+        if len(found):
+            return int(starts[found[0]])
+        place, size = stop, 2 * size
     return -1
+
+
+def _syncs(part: memoryview) -> np.ndarray:
+    """Return where the headers of frames may begin, three bytes before the end at most."""
+    values = np.frombuffer(part, np.uint8)
+    return np.flatnonzero((values[:-3] == 0xFF) & (values[1:-2] >= 0xE0))
+
+
+def _words(data: memoryview, places: np.ndarray) -> np.ndarray:
+    """Return the four bytes at each of some places, int64; 0 where the file ends before."""
+    values = np.frombuffer(data, np.uint8)
+    inside = places + 4 <= len(values)
+    places = np.where(inside, places, 0)
+    words = np.zeros(len(places), np.int64)
+    for k in range(4 if len(values) >= 4 else 0):
+        words = words << 8 | values[places + k]
+    return np.where(inside, words, 0)
 
 
 def _walk(data: memoryview, place: int, format_: _Format) -> np.ndarray:

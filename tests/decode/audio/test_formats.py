@@ -14,6 +14,7 @@ pytest.importorskip("soundfile")
 import av
 import soundfile
 
+from jaxaug.decode.audio import mp3
 from jaxaug.decode.audio.facts import AudioError
 from jaxaug.decode.audio.headers import read_header
 from jaxaug.decode.audio.read import read_window
@@ -198,6 +199,19 @@ def test_mp3_of_a_tag_alone_is_named():
     info[place + 8 : place + 12] = bytes(4)
     with pytest.raises(AudioError, match="it holds no samples"):
         read_header(memoryview(bytes(info)))
+
+
+def test_mp3_full_of_headers_without_frames_is_searched_many_at_a_time(monkeypatch):
+    """A header at every fourth byte, none of which a frame follows; then frames between garbage."""
+    header = b"\xff\xfb\x90\x00"
+    made = []
+    format_ = mp3._Format
+    monkeypatch.setattr(mp3, "_Format", lambda word: made.append(word) or format_(word))
+    assert len(mp3.find_frames(memoryview(header * 5000)).starts) == 1
+    assert len(made) < 100
+    frame = header + bytes(413)
+    broken = (frame * 2 + header + bytes(200)) * 5 + frame
+    assert len(mp3.find_frames(memoryview(broken)).starts) == 11
 
 
 def test_mp3_whose_channels_change_is_named():
