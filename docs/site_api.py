@@ -17,15 +17,15 @@ ON_DEMAND = {"iterators": ["iterators.grain", "iterators.orbax"]}
 VIDEOS = "Videos"
 # The modules of `jaxaug.augment` that a section of the gallery shows, and a page describes.
 FAMILIES = {
-    "Crops, sizes and borders": ("crop", "iou_crop", "box_crop", "resize", "pad"),
+    "Crops, sizes and borders": ("crop", "iou_crop", "box_crop", "of_masks", "resize", "pad"),
     "Flips and quarter turns": ("flip",),
     "Rotation, affine maps and perspective": ("rotation", "geometry"),
     "Bent maps": ("elastic", "distortion"),
     "Color": ("color", "photometric", "channels", "lighting"),
-    "Light and weather": ("weather",),
-    "Tone and histogram": ("tone", "histogram"),
-    "Blur and other filters": ("blur", "filters"),
-    "Noise and compression": ("noise", "jpeg"),
+    "Light and weather": ("weather", "overlays"),
+    "Tone and histogram": ("tone", "histogram", "references", "printing"),
+    "Blur and other filters": ("blur", "filters", "optics"),
+    "Noise, compression, scanners": ("noise", "jpeg", "medical"),
     "Erasing, dropout and shuffled tiles": ("erase", "grid_shuffle"),
     "Several images": ("mix", "mosaic", "copy_paste", "group"),
     "Choices and chains": ("control", "compose", "custom", "views", "five_crop"),

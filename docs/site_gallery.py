@@ -61,7 +61,18 @@ _IMAGENET = {"mean": recipes.IMAGENET_MEAN, "std": recipes.IMAGENET_STD}
 
 # The arguments with which a transform is shown, where it needs some, or where its defaults do
 # little to a picture of this size.
+_BANK = np.stack([draw(kind, (96, 128), np.random.default_rng(5)) for kind in ("stars", "waves")])
 ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
+    "AdvancedBlur": {"sigma_x": (1.0, 3.0), "blur_limit": (7, 11)},
+    "ChromaticAberration": {"primary": (-0.2, 0.2)},
+    "Colorize": {"black": (0.1, 0.0, 0.4), "white": (1.0, 0.9, 0.6)},
+    "CropNonEmptyMaskIfExists": {"size": 80},
+    "FDA": {"references": _BANK},
+    "HistogramMatching": {"references": _BANK},
+    "KernelFilter": {"kernel": ((-1, -1, -1), (-1, 9, -1), (-1, -1, -1))},
+    "PixelDistributionAdaptation": {"references": _BANK},
+    "RandomGravel": {"stones": 60},
+    "Superpixels": {"p_replace": (0.5, 1.0)},
     "ByEpoch": {"transforms": _PARTS, "starts": (10, 20)},
     "CenterCrop": {"size": 112},
     "CoarseDropout": {"holes": (2, 6)},
@@ -286,6 +297,8 @@ def sample_for(entry: Entry, transform: Any) -> dict[str, np.ndarray]:
         epoch = {"epoch": np.int32(0)} if entry.name == "rtdetr_train" else {}
         return {name: sample[name] for name in ("image", "boxes")} | epoch
     if entry.name.startswith("segmentation"):
+        return {name: sample[name] for name in ("image", "mask")}
+    if entry.name == "MaskDropout":
         return {name: sample[name] for name in ("image", "mask")}
     if entry.name in ("ConstrainedCoarseDropout", "SanitizeBoxes"):
         return {name: sample[name] for name in ("image", "boxes")}

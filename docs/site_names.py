@@ -87,7 +87,7 @@ KORNIA = {
     "RandomPlasmaBrightness": "`PlasmaBrightnessContrast(contrast_range=0)`",
     "RandomPlasmaContrast": "`PlasmaBrightnessContrast(brightness_range=0)`",
     "RandomPlasmaShadow": "`PlasmaShadow`",
-    "RandomRain": MISSING,
+    "RandomRain": "`RandomRain(blur=1, brightness=1)`",
     "RandomRotation90": "`RandomRotate90`",
     "RandomSaltAndPepperNoise": "`SaltAndPepper`",
     "RandomSaturation": "`ColorJitter(saturation=)`",
@@ -98,10 +98,20 @@ KORNIA = {
     "VideoSequential": "`Frames`",
 }
 ALBUMENTATIONS = {
-    "AdvancedBlur": "`GaussianBlur`, `MotionBlur`; their sum of shapes is not here",
+    "AnnotationArtifacts": "left out: a font and a drawing program; `Lambda`",
+    "GhostingArtifact": "left out: of an MRI's phase axis; `Lambda`",
+    "GibbsRinging": "`RingingOvershoot`, whose cutoff is a disk",
+    "LensFlare": "`RandomSunFlare`, without rays",
+    "ModeFilter": "left out: `MedianBlur` keeps edges, too",
+    "MotionArtifact": "left out: of an MRI's phase axis; `Lambda`",
+    "OverlayElements": "`CopyAndPaste`, of objects with masks",
     "AtLeastOneBBoxRandomCrop": "`RandomIoUCrop(sampler_options=(0.0,))`",
     "AutoContrast": "`RandomAutocontrast`",
-    "BiasField": "`augment.volume.BiasField`",
+    "Blur": "`BoxBlur`",
+    "Dithering": "`Dithering`, ordered or random; error diffusion goes from pixel to pixel",
+    "HEStain": "`HEStain`, with given densities",
+    "PixelDistributionAdaptation": '`PixelDistributionAdaptation`, its "standard"',
+    "Superpixels": "`Superpixels`, cells about random seeds",
     "BBoxSafeRandomCrop": "`RandomSizedBoxSafeCrop`, resized",
     "BBoxSubsetSafeRandomCrop": "`RandomSizedBoxSafeCrop`, of all boxes",
     "Crop": "`functional.crop` in `Lambda`; `CenterCrop`",
@@ -135,7 +145,7 @@ ALBUMENTATIONS = {
     "Sharpen": "`RandomAdjustSharpness`, `UnsharpMask`",
     "ShiftScaleRotate": "`RandomAffine`",
     "Solarize": "`RandomSolarize`",
-    "StochasticConvolution": "left out: an operator of your own is four lines",
+    "StochasticConvolution": "`KernelFilter`, of a kernel that is given",
     "TimeMasking": "`XYMasking(rows=0)`, `augment.audio`",
     "TimeReverse": "`RandomHorizontalFlip`",
     "ToGray": "`RandomGrayscale`",
@@ -172,10 +182,12 @@ def ours(name: str, written: Mapping[str, str]) -> str:
         return written[name]
     if hasattr(augment, name):
         return f"`{name}`"
+    if "Base" in name or "Dispather" in name:
+        return BASE
     if name.endswith("3D"):
         of_volumes = VOLUMES.get(name.removeprefix("Random").removesuffix("3D").strip("_"))
         return f"`augment.volume.{of_volumes}`" if of_volumes else MISSING
-    return BASE if "Base" in name or "Dispather" in name else MISSING
+    return MISSING
 
 
 def page(folder: Path) -> str:

@@ -51,6 +51,7 @@ class Case(NamedTuple):
       sized: True where "size" goes on into another canvas.
       square: True where the input must lie on a square array; `canvas` is left as it is then.
       boxes: True where it needs "boxes", False where it refuses them.
+      mask: True where it needs a "mask".
       local: False where a user's function may read the unused part of a canvas.
       gradients: False where the image has no influence that a gradient could see.
       one_coin: False where `p` is tossed for each part of it.
@@ -62,6 +63,7 @@ class Case(NamedTuple):
     sized: bool = False
     square: bool = False
     boxes: bool | None = None
+    mask: bool = False
     local: bool = True
     gradients: bool = True
     one_coin: bool = True
@@ -82,10 +84,39 @@ BRANCHES = (
     augment.ColorJitter((0.3, 0.6)),
     augment.Compose([augment.RandomHorizontalFlip(1.0), augment.RandomAffine((5, 25))]),
 )
+BANK = np.stack([picture(11, 12, 10), picture(12, 12, 10) // 2])  # of references
 NEGATIVE = tuple(np.linspace(1, 0, 256).tolist())
 MEAN = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
 
 CASES = {
+    "WaterRefraction": Case(),
+    "PixelDistributionAdaptation": Case({"references": BANK}),
+    "HistogramMatching": Case({"references": BANK}),
+    "FDA": Case({"references": BANK, "beta_range": (0.2, 0.3)}),
+    "MaskDropout": Case(mask=True),
+    "CropNonEmptyMaskIfExists": Case({"size": FIXED}, canvas=FIXED, mask=True),
+    "Superpixels": Case({"p_replace": (0.5, 0.9), "segments": 9}),
+    "Halftone": Case(),
+    "ExposureMatching": Case(),
+    "Dithering": Case({"colors": 3, "grayscale": True}, random=False),
+    "Colorize": Case({"black": (0.1, 0.0, 0.4), "white": (1.0, 0.9, 0.5)}, random=False),
+    "KSpaceSpikeNoise": Case({"num_spikes": (1, 2), "waves": 4}),
+    "HEStain": Case(),
+    "BiasField": Case(),
+    "Spatter": Case({"threshold": (0.5, 0.6)}),
+    "RandomSunFlare": Case({"num_ghosts": (2, 3)}),
+    "RandomShadow": Case(),
+    "RandomRain": Case({"drops": 8, "blur": 3}),
+    "RandomGravel": Case(),
+    "ZoomBlur": Case({"max_factor": (1.2, 1.5), "enlargements": 3}),
+    "RingingOvershoot": Case({"blur_limit": (5, 7)}),
+    "PixelSpread": Case(),
+    "KernelFilter": Case(
+        {"kernel": ((0.0, 0.5, 0.0), (0.5, -1.0, 0.5), (0.0, 0.5, 0.0))}, random=False
+    ),
+    "GlassBlur": Case({"max_delta": 2}),
+    "ChromaticAberration": Case({"primary": 0.5, "secondary": 0.4}),
+    "AdvancedBlur": Case({"sigma_x": (1.0, 2.0)}),
     "AtmosphericFog": Case(),
     "AugMix": Case(boxes=False),
     "AutoAugment": Case({"policy": "svhn"}),
@@ -242,7 +273,7 @@ def always(name):
 
 
 def needs_more_than_an_image(name):
-    return CASES[name].boxes or name == "ByEpoch"
+    return CASES[name].boxes or CASES[name].mask or name == "ByEpoch"
 
 
 def input_canvas(name):
@@ -270,6 +301,11 @@ def batch(name, rest=0):
     if CASES[name].boxes is not False:
         for column, value in BOX_COLUMNS.items():
             sample[column] = jnp.repeat(value[None], ROWS, axis=0)
+    if CASES[name].mask:
+        mask = np.full(pixels.shape[:3], 255 - rest, np.uint8)  # as a Loader fills it
+        for row, (height, width) in enumerate(sizes):
+            mask[row, :height, :width] = pixels[row, :height, :width, 0] % 7
+        sample["mask"] = jnp.asarray(mask)
     return sample
 
 
@@ -328,7 +364,7 @@ def laws(transform, key, sample):
     image = image.at[:2].set(0.5)  # gray: hue and saturation have their corners there
 
     def total(image):
-        rest = {name: sample[name] for name in ("boxes", "epoch") if name in sample}
+        rest = {name: sample[name] for name in ("boxes", "epoch", "mask") if name in sample}
         return transform(key, {"image": image, **rest})["image"].sum()
 
     return {"called": transform(key, sample), "gradients": jax.grad(total)(image)}
@@ -394,7 +430,7 @@ def test_lists_become_tuples(name):
 def test_the_repr_has_the_arguments_in_their_order(name):
     names = list(inspect.signature(getattr(augment, name)).parameters)
     shown = re.findall(r"[(, ](\w+)=", repr(build(name, **BARE.get(name, {}))))
-    assert shown == names
+    assert [each for each in shown if each != "dtype"] == names  # that of an array
 
 
 @everything
@@ -569,9 +605,11 @@ BLENDED_SHARE = 1 / 500
 BLENDED = {
     "AugMix",
     "ByEpoch",
+    "ChromaticAberration",
     "Compose",
     "CropAndPad",
     "ElasticTransform",
+    "FDA",
     "GridDistortion",
     "LetterBox",
     "OneOf",
@@ -593,6 +631,8 @@ BLENDED = {
     "ScaleJitter",
     "SomeOf",
     "ThinPlateSpline",
+    "WaterRefraction",
+    "ZoomBlur",
 }
 
 

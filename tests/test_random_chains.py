@@ -25,7 +25,10 @@ STEPS = {
     "AugMix",
     "AutoAugment",
     "CLAHE",
+    "Dithering",
     "Downscale",
+    "Halftone",
+    "HistogramMatching",
     "JPEG",
     "LookupTable",
     "RandAugment",
@@ -34,6 +37,8 @@ STEPS = {
     "RandomPosterize",
     "RandomSolarize",
     "ShotNoise",
+    "Spatter",
+    "Superpixels",
     "ThreeAugment",
     "TrivialAugmentWide",
 }
@@ -48,6 +53,8 @@ OTHERS = [name for name in EXPORTED if name not in OUTPUTS]
 def drawn_chain(dice):
     """Return names and transforms: those that want a square array first, an output last."""
     names = dice.sample(OTHERS, dice.randint(1, 4))
+    if any(CASES[name].mask for name in names):  # it comes with the boxes
+        names = [name for name in names if CASES[name].boxes is not False]
     names.sort(key=lambda name: not CASES[name].square)
     if dice.random() < 0.2:
         names.append(dice.choice(OUTPUTS))

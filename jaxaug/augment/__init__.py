@@ -48,6 +48,7 @@ from jaxaug.augment._ops.distortion import (
     OpticalDistortion,
     PiecewiseAffine,
     ThinPlateSpline,
+    WaterRefraction,
 )
 from jaxaug.augment._ops.elastic import ElasticTransform
 from jaxaug.augment._ops.erase import (
@@ -84,6 +85,7 @@ from jaxaug.augment._ops.histogram import CLAHE, RandomAutocontrast, RandomEqual
 from jaxaug.augment._ops.iou_crop import RandomIoUCrop
 from jaxaug.augment._ops.jpeg import JPEG
 from jaxaug.augment._ops.lighting import PCALighting, PlanckianJitter, Vignetting
+from jaxaug.augment._ops.medical import BiasField, HEStain, KSpaceSpikeNoise
 from jaxaug.augment._ops.mix import CutMix, MixUp, MixUpOrCutMix
 from jaxaug.augment._ops.mosaic import Mosaic
 from jaxaug.augment._ops.noise import (
@@ -94,7 +96,24 @@ from jaxaug.augment._ops.noise import (
     SaltAndPepper,
     ShotNoise,
 )
+from jaxaug.augment._ops.of_masks import CropNonEmptyMaskIfExists, MaskDropout
+from jaxaug.augment._ops.optics import (
+    AdvancedBlur,
+    ChromaticAberration,
+    GlassBlur,
+    KernelFilter,
+    PixelSpread,
+    RingingOvershoot,
+    ZoomBlur,
+)
 from jaxaug.augment._ops.output import Normalize, ToFloat
+from jaxaug.augment._ops.overlays import (
+    RandomGravel,
+    RandomRain,
+    RandomShadow,
+    RandomSunFlare,
+    Spatter,
+)
 from jaxaug.augment._ops.pad import CropAndPad, LetterBox, Pad, RandomZoomOut
 from jaxaug.augment._ops.photometric import RandomPhotometricDistort
 from jaxaug.augment._ops.policies import (
@@ -104,6 +123,14 @@ from jaxaug.augment._ops.policies import (
     ThreeAugment,
     TrivialAugmentWide,
 )
+from jaxaug.augment._ops.printing import (
+    Colorize,
+    Dithering,
+    ExposureMatching,
+    Halftone,
+    Superpixels,
+)
+from jaxaug.augment._ops.references import FDA, HistogramMatching, PixelDistributionAdaptation
 from jaxaug.augment._ops.resize import RandomResize, RandomShortestSize, Resize, ScaleJitter
 from jaxaug.augment._ops.rotation import RandomRotation
 from jaxaug.augment._ops.sanitize import SanitizeBoxes
@@ -135,28 +162,36 @@ from jaxaug.augment._warp.warp import Warp, select
 
 __all__ = [
     "CLAHE",
+    "FDA",
     "JPEG",
+    "AdvancedBlur",
     "AtmosphericFog",
     "AudioInfo",
     "AugMix",
     "AutoAugment",
     "BandGain",
+    "BiasField",
     "Bordered",
     "BoxBlur",
     "ByEpoch",
     "CenterCrop",
     "ChannelDropout",
+    "ChromaticAberration",
     "CoarseDropout",
     "ColorJitter",
+    "Colorize",
     "Compose",
     "ConstrainedCoarseDropout",
     "CopyAndPaste",
     "CropAndPad",
+    "CropNonEmptyMaskIfExists",
     "CutMix",
     "Defocus",
+    "Dithering",
     "Downscale",
     "ElasticTransform",
     "Emboss",
+    "ExposureMatching",
     "FilmGrain",
     "FiveCrop",
     "FrameDropout",
@@ -164,19 +199,26 @@ __all__ = [
     "GaussianBlur",
     "GaussianNoise",
     "Geometric",
+    "GlassBlur",
     "Grayscale",
     "GridDistortion",
     "GridDropout",
     "GroupCompose",
     "GroupOp",
+    "HEStain",
+    "Halftone",
+    "HistogramMatching",
     "HueSaturationValue",
     "ISONoise",
     "Illumination",
     "ImageInfo",
     "ImageOp",
+    "KSpaceSpikeNoise",
+    "KernelFilter",
     "Lambda",
     "LetterBox",
     "LookupTable",
+    "MaskDropout",
     "MedianBlur",
     "MixUp",
     "MixUpOrCutMix",
@@ -192,7 +234,9 @@ __all__ = [
     "PCALighting",
     "Pad",
     "PiecewiseAffine",
+    "PixelDistributionAdaptation",
     "PixelDropout",
+    "PixelSpread",
     "PlanckianJitter",
     "PlasmaBrightnessContrast",
     "PlasmaShadow",
@@ -210,6 +254,7 @@ __all__ = [
     "RandomEqualize",
     "RandomErasing",
     "RandomGamma",
+    "RandomGravel",
     "RandomGrayscale",
     "RandomGridShuffle",
     "RandomHorizontalFlip",
@@ -221,15 +266,18 @@ __all__ = [
     "RandomPhotometricDistort",
     "RandomPosterize",
     "RandomRGBShift",
+    "RandomRain",
     "RandomResize",
     "RandomResizedCrop",
     "RandomRotate90",
     "RandomRotation",
+    "RandomShadow",
     "RandomShear",
     "RandomShortestSize",
     "RandomSizedBoxSafeCrop",
     "RandomSnow",
     "RandomSolarize",
+    "RandomSunFlare",
     "RandomTemporalReversal",
     "RandomToneCurve",
     "RandomTranslate",
@@ -239,12 +287,15 @@ __all__ = [
     "Resampling",
     "Resize",
     "RicianNoise",
+    "RingingOvershoot",
     "SaltAndPepper",
     "SampleOp",
     "SanitizeBoxes",
     "ScaleJitter",
     "ShotNoise",
     "SomeOf",
+    "Spatter",
+    "Superpixels",
     "TenCrop",
     "ThinPlateSpline",
     "ThreeAugment",
@@ -257,7 +308,9 @@ __all__ = [
     "Vignetting",
     "VolumeInfo",
     "Warp",
+    "WaterRefraction",
     "XYMasking",
+    "ZoomBlur",
     "audio",
     "functional",
     "matrix",

@@ -12,6 +12,7 @@ are xyxy, or what `format=` says, and are not clipped; masks take `fill=`, a lab
 from collections.abc import Callable
 from typing import Any
 
+from jaxaug.augment._ops.anchors import encode_boxes
 from jaxaug.augment._ops.blur import box_blur, defocus, gaussian_blur, median_blur, motion_blur
 from jaxaug.augment._ops.channels import (
     adjust_hue_yiq,
@@ -48,6 +49,7 @@ from jaxaug.augment._ops.histogram import autocontrast, clahe, equalize
 from jaxaug.augment._ops.jpeg import jpeg
 from jaxaug.augment._ops.kernels import kernels as _kernels_of
 from jaxaug.augment._ops.lighting import adjust_temperature, pca_lighting, vignette
+from jaxaug.augment._ops.medical import adjust_stain, bias_field, k_space_spikes
 from jaxaug.augment._ops.noise import (
     gaussian_noise,
     iso_noise,
@@ -56,8 +58,28 @@ from jaxaug.augment._ops.noise import (
     salt_and_pepper,
     shot_noise,
 )
+from jaxaug.augment._ops.of_masks import random_mask_pixel
+from jaxaug.augment._ops.optics import (
+    chromatic_aberration,
+    correlate,
+    remap,
+    spread_pixels,
+    zoom_blur,
+)
 from jaxaug.augment._ops.output import normalize, to_float
+from jaxaug.augment._ops.overlays import gravel, rain, shadow, spatter, sun_flare
 from jaxaug.augment._ops.pad import pad
+from jaxaug.augment._ops.printing import (
+    bayer_matrix,
+    colorize,
+    dither,
+    halftone,
+    match_exposure,
+    standardize,
+    superpixels,
+)
+from jaxaug.augment._ops.raw import convert_color_space, debayer
+from jaxaug.augment._ops.references import match_histogram, match_moments, swap_low_frequencies
 from jaxaug.augment._ops.resize import resize
 from jaxaug.augment._ops.rotation import rotate
 from jaxaug.augment._ops.tone import (
@@ -87,22 +109,32 @@ __all__ = [
     "adjust_hue_yiq",
     "adjust_saturation",
     "adjust_sharpness",
+    "adjust_stain",
     "adjust_temperature",
     "affine",
     "autocontrast",
+    "bayer_matrix",
+    "bias_field",
     "box_blur",
     "boxes_of_masks",
     "center_crop",
+    "chromatic_aberration",
     "clahe",
     "clamp_bounding_boxes",
+    "colorize",
     "convert_bounding_box_format",
+    "convert_color_space",
+    "correlate",
     "crop",
+    "debayer",
     "defocus",
     "dilate",
+    "dither",
     "downscale",
     "drop_channels",
     "elastic",
     "emboss",
+    "encode_boxes",
     "equalize",
     "erase",
     "erode",
@@ -111,14 +143,20 @@ __all__ = [
     "gaussian_blur",
     "gaussian_illumination",
     "gaussian_noise",
+    "gravel",
     "grid_shuffle",
+    "halftone",
     "horizontal_flip",
     "invert",
     "iso_noise",
     "jpeg",
+    "k_space_spikes",
     "laplacian",
     "linear_illumination",
     "lookup_table",
+    "match_exposure",
+    "match_histogram",
+    "match_moments",
     "median_blur",
     "motion_blur",
     "multiplicative_noise",
@@ -129,6 +167,9 @@ __all__ = [
     "perspective",
     "plasma_light",
     "posterize",
+    "rain",
+    "random_mask_pixel",
+    "remap",
     "resize",
     "resized_crop",
     "rgb_to_grayscale",
@@ -138,17 +179,25 @@ __all__ = [
     "salt_and_pepper",
     "scale_channels",
     "sepia",
+    "shadow",
     "shift_hsv",
     "shift_rgb",
     "shot_noise",
     "snow",
     "solarize",
+    "spatter",
+    "spread_pixels",
+    "standardize",
+    "sun_flare",
+    "superpixels",
+    "swap_low_frequencies",
     "to_float",
     "tone_curve",
     "transpose",
     "unsharp_mask",
     "vertical_flip",
     "vignette",
+    "zoom_blur",
 ]
 
 _GEOMETRY = (

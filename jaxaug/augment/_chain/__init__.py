@@ -10,13 +10,14 @@ from jaxaug.augment._chain.group import (
     mixable,
     with_soft_labels,
 )
-from jaxaug.augment._chain.state import Note, State, check_key
+from jaxaug.augment._chain.state import Note, State, check_key, resampled, warped
 from jaxaug.augment._chain.transform import (
     Bordered,
     Geometric,
     ImageOp,
     Output,
     Pointwise,
+    SampleOp,
     Transform,
 )
 from jaxaug.augment._chain.views import MultiView, image_alone, stacked
@@ -36,6 +37,7 @@ __all__ = [
     "Pointwise",
     "RandomApply",
     "RandomChoice",
+    "SampleOp",
     "State",
     "Transform",
     "as_transforms",
@@ -45,7 +47,9 @@ __all__ = [
     "image_alone",
     "mixable",
     "over_clips",
+    "resampled",
     "split_frames",
     "stacked",
+    "warped",
     "with_soft_labels",
 ]

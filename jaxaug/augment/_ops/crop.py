@@ -70,7 +70,11 @@ def crop(
     fits = all(isinstance(corner, int) for corner in (top, left))
     fits = fits and 0 <= top <= image.shape[0] - height and 0 <= left <= image.shape[1] - width
     return warp_image(
-        image, _crop(top, left, (height, width), None, bool(fits)), "nearest", padding_mode, fill
+        image,
+        window_at(top, left, (height, width), None, bool(fits)),
+        "nearest",
+        padding_mode,
+        fill,
     )
 
 
@@ -188,13 +192,15 @@ class CenterCrop(Geometric):
             return self._share(self.size, info)
         canvas = self.size
         fits = info.size is None and canvas[0] <= height and canvas[1] <= width
-        return _crop(_central(height, canvas[0]), _central(width, canvas[1]), canvas, None, fits)
+        return window_at(
+            _central(height, canvas[0]), _central(width, canvas[1]), canvas, None, fits
+        )
 
     def _share(self, share: float, info: ImageInfo) -> Warp:
         height, width = info.height_width
         if info.size is None:
             rows, columns = (max(1, round(share * side)) for side in info.canvas)
-            return _crop(
+            return window_at(
                 _central(height, rows), _central(width, columns), (rows, columns), None, True
             )
         target = jnp.maximum(jnp.round(share * info.size.astype(jnp.float32)), 1.0).astype(
@@ -203,7 +209,9 @@ class CenterCrop(Geometric):
         canvas: Canvas = (share * info.canvas[0], share * info.canvas[1])
         if has_static_shape(info.canvas):
             canvas = (math.ceil(canvas[0]), math.ceil(canvas[1]))
-        return _crop(_central(height, target[0]), _central(width, target[1]), canvas, target, True)
+        return window_at(
+            _central(height, target[0]), _central(width, target[1]), canvas, target, True
+        )
 
 
 @dataclass(frozen=True)
@@ -252,7 +260,7 @@ class RandomCrop(Geometric):
         height, width = self.size
         fits = self.padding is None and info.size is None
         fits = fits and height <= info.canvas[0] and width <= info.canvas[1]
-        return _crop(params.top, params.left, (height, width), None, fits)
+        return window_at(params.top, params.left, (height, width), None, fits)
 
     def resampling(self) -> Resampling:
         """Return the resampling with its border, where it pads."""
@@ -359,7 +367,7 @@ def _largest(height: Array, width: Array, ratio: tuple[Scalar, Scalar]) -> tuple
     )
 
 
-def _crop(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: bool) -> Warp:
+def window_at(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: bool) -> Warp:
     """Return a crop from one pixel on; ints are made floats."""
     top, left = (
         float(v) if isinstance(v, int) else jnp.asarray(v, jnp.float32) for v in (top, left)
@@ -374,7 +382,7 @@ def resized_window(
     size: tuple[int, int],
 ) -> Warp:
     """Return the warp of the int32[2] window at `corner` onto `size` pixels."""
-    taken = _crop(*corner, canvas, window, True)
+    taken = window_at(*corner, canvas, window, True)
     return taken.then(resized(ImageInfo(canvas, window), size, None))
 
 

@@ -5,7 +5,7 @@ them. Where they are steeper than a gradient of 0.6 they are scaled down to it.
 """
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
 import jax
@@ -14,10 +14,13 @@ import numpy as np
 
 from jaxaug._typing import Array, Key
 from jaxaug.augment._base import (
+    PADDING_MODES,
     ImageInfo,
     Range,
     Size,
+    as_choice,
     as_int,
+    as_int_range,
     as_positive_int,
     as_range,
     as_size,
@@ -26,7 +29,7 @@ from jaxaug.augment._base import (
 )
 from jaxaug.augment._chain import Bordered
 from jaxaug.augment._warp import Displacement, Warp, displaced_by
-from jaxaug.augment.random import between, uniform
+from jaxaug.augment.random import between, integer, uniform
 
 # Nodes along each axis for smooth displacements: a cell is 8 pixels of 512, over which the defaults
 # below deviate from bilinear by about a hundredth of a pixel.
@@ -248,6 +251,83 @@ class ThinPlateSpline(Bordered):
             field = field + params.displacements[:, i // count, i % count, None, None] * basis[None]
         dx, dy = field[0] * width, field[1] * height
         return displaced_by(info, Displacement.between_edges(dx, dy, height, width))
+
+
+class Ripples(NamedTuple):
+    """Drawn parameters of `WaterRefraction`, float32[n] each: amplitude and wavelength as shares of
+    the shorter side, the angle of the wave's direction, and its phase, both in radians.
+    """
+
+    amplitude: Array
+    wavelength: Array
+    angle: Array
+    phase: Array
+
+
+@dataclass(frozen=True)
+class WaterRefraction(Bordered):
+    """Look through moving water: a sum of waves displaces the image along their directions.
+
+    Args:
+      amplitude: (low, high) of the displacement by all waves at most, as a share of the shorter
+        side, within [0, 1].
+      wavelength: (low, high), as a share of the shorter side, within [0.02, 10].
+      num_waves: (low, high), or a number, how many waves there are, at least 1.
+      interpolation: "bilinear", "bicubic" or "nearest".
+      padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
+      fill: the color of "constant" in [0, 1], a number or one per channel.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> WaterRefraction()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.WaterRefraction`, DALI's `fn.water`.
+
+    Differs in scaling displacements down to a gradient of 0.6 where they are steeper.
+    """
+
+    amplitude: Range = field(default=(0.01, 0.05), metadata=converter(as_range, 0.0, 1.0))
+    wavelength: Range = field(default=(0.05, 0.2), metadata=converter(as_range, 0.02, 10.0))
+    num_waves: Range = field(default=(3, 7), metadata=converter(as_int_range, 1))
+    p: float = 0.5
+    _: KW_ONLY
+    padding_mode: str = field(default="reflect", metadata=converter(as_choice, PADDING_MODES))
+
+    def make_params(self, key: Key, info: ImageInfo) -> Ripples:
+        """Draw how many waves there are, and each of them."""
+        del info
+        low, high = self.num_waves
+        numbers = uniform(key, shape=(4 * high + 1,))
+        each = numbers[1:].reshape(4, high)
+        count = integer(numbers[0], low, high + 1)
+        shown = jnp.arange(high, dtype=jnp.int32) < count
+        amplitude = between(each[0], *self.amplitude) / count.astype(jnp.float32)
+        return Ripples(
+            jnp.where(shown, amplitude, 0.0),
+            between(each[1], *self.wavelength),
+            each[2] * (2 * np.pi),
+            each[3] * (2 * np.pi),
+        )
+
+    def warp(self, params: Ripples, info: ImageInfo) -> Warp:
+        """Return the displacement by the waves."""
+        height, width = info.extent
+        shorter = jnp.minimum(height, width)
+        grid = np.mgrid[0 : 1 : _FINE_NODES * 1j, 0 : 1 : _FINE_NODES * 1j].astype(np.float32)
+        y, x = grid[0] * (height / shorter), grid[1] * (width / shorter)
+        dx = dy = jnp.zeros_like(x)
+        for i in range(params.phase.shape[0]):
+            right, down = jnp.cos(params.angle[i]), jnp.sin(params.angle[i])
+            turns = (x * right + y * down) * (1 / params.wavelength[i])
+            wave = params.amplitude[i] * jnp.sin(2 * np.pi * turns + params.phase[i])
+            dx, dy = dx + wave * right, dy + wave * down
+        return displaced_by(
+            info, Displacement.between_edges(dx * shorter, dy * shorter, height, width)
+        )
+
+
+_FINE_NODES = 129  # six for the shortest wave of the defaults
 
 
 @functools.cache

@@ -61,7 +61,7 @@ def equalize(image: Array, size: Any = None) -> Array:
     Reference: `PIL.ImageOps.equalize`.
     """
     levels = to_levels(image)
-    histogram = _histogram(levels, inside(image, size))
+    histogram = histogram_of(levels, inside(image, size))
     before = jnp.cumsum(histogram, axis=1, dtype=jnp.int32) - histogram
     # What lies before the highest level is n - h[m].
     rest = jnp.max(jnp.where(histogram > 0, before, 0), axis=1, keepdims=True)
@@ -240,7 +240,7 @@ class CLAHE(ImageOp):
 # ---- histograms and tiles
 
 
-def _histogram(levels: Array, used: Array) -> Array:
+def histogram_of(levels: Array, used: Array) -> Array:
     """Return int32[C, 256], how many used pixels of levels [H, W, C] have each level.
 
     Integers are counted: their sum is the same in any order.

@@ -74,7 +74,7 @@ def linear_illumination(image: Array, intensity: Scalar, angle: Scalar, size: An
 
     Reference: `kornia.augmentation.RandomLinearIllumination`, `albumentations.Illumination`.
     """
-    y, x = _places(image, size)
+    y, x = places(image, size)
     radians = jnp.deg2rad(jnp.asarray(angle, jnp.float32))
     right, up = jnp.cos(radians), jnp.sin(radians)
     # From corner to corner: the shares of both axes add up to at most 1.
@@ -106,7 +106,7 @@ def gaussian_illumination(
     """
     height, width = (side.astype(jnp.float32) for side in extent(image, size))
     longer = jnp.maximum(height, width)
-    y, x = _places(image, size)
+    y, x = places(image, size)
     down = (y - center[1]) * (height / longer)
     right = (x - center[0]) * (width / longer)
     spot = jnp.exp(-(down * down + right * right) / (2 * sigma * sigma))
@@ -163,7 +163,7 @@ def fog(image: Array, density: Scalar, color: Any = 200 / 255, size: Any = None)
 
     Reference: `albumentations.AtmosphericFog` with depth_mode "linear".
     """
-    y, _ = _places(image, size)
+    y, _ = places(image, size)
     through = jnp.exp(-density * (1 - y))[:, :, None]
     haze = jnp.asarray(color, jnp.float32).reshape(1, 1, -1)
     return haze + through * (image - haze)
@@ -188,12 +188,10 @@ def snow(image: Array, snow_point: Scalar, brightness: Scalar = 2.5) -> Array:
 
     Reference: `albumentations.RandomSnow` with method "bleach".
     """
-    lightness = (image.max(axis=2) + image.min(axis=2)) / 2
+    lightness = lightness_of(image)
     bleached = jnp.minimum(lightness * brightness, 1.0)
     bleached = jnp.where(lightness < snow_point / 2 + 1 / 3, bleached, lightness)
-    # The chroma of a saturation is in proportion to 1 - |2 L - 1|.
-    chroma = (1 - jnp.abs(2 * bleached - 1)) / jnp.maximum(1 - jnp.abs(2 * lightness - 1), 1e-6)
-    return bleached[:, :, None] + (image - lightness[:, :, None]) * chroma[:, :, None]
+    return with_lightness(image, bleached)
 
 
 @on_image
@@ -544,7 +542,20 @@ def _doubled(nodes: Array, axis: int) -> Array:
     return jnp.moveaxis(jnp.concatenate([pairs, nodes[-1:]]), 0, axis)
 
 
-def _places(image: Array, size: Any) -> tuple[Array, Array]:
+def lightness_of(image: Array) -> Array:
+    """Return the lightness of HLS, (max + min) / 2 of the channels, float[H, W]."""
+    return (image.max(axis=2) + image.min(axis=2)) / 2
+
+
+def with_lightness(image: Array, wanted: Array) -> Array:
+    """Return the image with another lightness [H, W], its hue and saturation of HLS kept."""
+    lightness = lightness_of(image)
+    # The chroma of a saturation is in proportion to 1 - |2 L - 1|.
+    chroma = (1 - jnp.abs(2 * wanted - 1)) / jnp.maximum(1 - jnp.abs(2 * lightness - 1), 1e-6)
+    return wanted[:, :, None] + (image - lightness[:, :, None]) * chroma[:, :, None]
+
+
+def places(image: Array, size: Any) -> tuple[Array, Array]:
     """Return y [H, 1] and x [1, W] of pixel centers, as shares of the used sides."""
     height, width = (side.astype(jnp.float32) for side in extent(image, size))
     y = (jnp.arange(image.shape[0], dtype=jnp.float32) + 0.5) / height
@@ -554,7 +565,7 @@ def _places(image: Array, size: Any) -> tuple[Array, Array]:
 
 def _read(nodes: Array, image: Array, size: Any) -> Array:
     """Return the field of nodes from edge to edge at the pixels of the image, bilinearly."""
-    y, x = _places(image, size)
+    y, x = places(image, size)
     rows = _between(nodes, y[:, 0], 0)
     return _between(rows, x[0], 1)
 

@@ -1,0 +1,548 @@
+"""What falls or lies on a picture: rain, shadows, sun flares, gravel, spatter.
+
+The pure functions take float images in [0, 1] and do not clip. Places are shares of height and
+width of the used part of a canvas with `size`, so that a draw fits images of any size.
+"""
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._base import (
+    Color,
+    ImageInfo,
+    Range,
+    as_choice,
+    as_color,
+    as_int,
+    as_int_range,
+    as_number,
+    as_range,
+    converter,
+    extent,
+    floating,
+    is_number,
+    on_image,
+    on_rgb,
+    ordered,
+    setting,
+)
+from jaxaug.augment._chain import ImageOp, Pointwise
+from jaxaug.augment._ops.blur import box_blur, gaussian_blur
+from jaxaug.augment._ops.correlate import as_kernel_size
+from jaxaug.augment._ops.weather import places, with_lightness
+from jaxaug.augment._xla import barrier
+from jaxaug.augment.random import between, integer, normal_field, uniform
+
+Region = Any  # (left, top, right, bottom) as shares of width and height
+
+
+def as_region(name: str, value: Any) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    """Return (left, top, right, bottom), four numbers of [0, 1] in their order."""
+    numbers = setting(value)
+    good = isinstance(numbers, tuple) and len(numbers) == 4 and all(map(is_number, numbers))
+    if not good or not (ordered(0, *numbers[::2], 1) and ordered(0, *numbers[1::2], 1)):
+        expected = "(left, top, right, bottom), shares of [0, 1] in their order"
+        raise ValueError(f"`{name}` must be {expected}, got {value!r}.")
+    left, top, right, bottom = map(floating, numbers)
+    return left, top, right, bottom
+
+
+@on_image
+def rain(
+    image: Array,
+    drops: Array,
+    slant: Scalar,
+    *,
+    length: Scalar = 1 / 8,
+    width: Scalar = 1.0,
+    color: Any = 200 / 255,
+    size: Any = None,
+) -> Array:
+    """Return the image behind straight streaks of rain, with edges a pixel soft.
+
+    Args:
+      image: float [H, W, C] in [0, 1].
+      drops: float[n, 2], (x, y) of the upper ends, as shares of what the streaks leave free.
+      slant: degrees from the vertical; positive streaks fall to the right.
+      length: of a streak, as a share of the height.
+      width: of a streak, in pixels.
+      color: in [0, 1], a number or one per channel.
+      size: int32[2], the used (height, width) of a canvas; None uses all of it.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> wet = rain(jnp.zeros((4, 3, 1)), jnp.array([[0.5, 0.0]]), 0.0, length=0.5, color=1.0)
+      >>> wet[:, :, 0].tolist()[0], wet[3, 1, 0].tolist()
+      ([0.0, 1.0, 0.0], 0.0)
+
+    Reference: `albumentations.RandomRain`, `kornia.augmentation.RandomRain`.
+    """
+    height, used_width = (side.astype(jnp.float32) for side in extent(image, size))
+    y = (jnp.arange(image.shape[0], dtype=jnp.float32) + 0.5)[None, :, None]
+    x = (jnp.arange(image.shape[1], dtype=jnp.float32) + 0.5)[None, None, :]
+    left = drops[:, 0, None, None] * used_width
+    down = y - drops[:, 1, None, None] * (height * (1 - length))
+    aside = jnp.abs(x - left - down * jnp.tan(jnp.deg2rad(jnp.asarray(slant, jnp.float32))))
+    falling = (down >= 0) & (down <= length * height)
+    covered = jnp.where(falling, jnp.clip(width / 2 + 0.5 - aside, 0.0, 1.0), 0.0)
+    cover = jnp.max(covered, axis=0, initial=0.0)[:, :, None]
+    return image + cover * (jnp.asarray(color, jnp.float32).reshape(1, 1, -1) - image)
+
+
+@on_image
+def shadow(image: Array, vertices: Array, intensity: Any, size: Any = None) -> Array:
+    """Return the image times 1 - intensity inside of polygons.
+
+    Args:
+      image: float [H, W, C] in [0, 1].
+      vertices: float[n, k, 2], the corners (x, y) of n polygons as shares of width and height; a
+        point is inside where a ray from it crosses an odd number of edges.
+      intensity: float[n], in [0, 1]; 0 leaves the image, 1 is black.
+      size: int32[2], the used (height, width) of a canvas; None uses all of it.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> left = jnp.array([[[0.0, 0.0], [0.5, 0.0], [0.5, 1.0], [0.0, 1.0]]])
+      >>> shadow(jnp.ones((1, 4, 1)), left, jnp.array([0.5]))[0, :, 0].tolist()
+      [0.5, 0.5, 1.0, 1.0]
+
+    Reference: `albumentations.RandomShadow`, `cv2.fillPoly`.
+    """
+    y, x = places(image, size)
+    intensity = jnp.asarray(intensity, jnp.float32)
+    for polygon in range(vertices.shape[0]):
+        crossings = jnp.zeros(image.shape[:2], jnp.int32)
+        for corner in range(vertices.shape[1]):
+            here, there = vertices[polygon, corner - 1], vertices[polygon, corner]
+            spans = (here[1] > y) != (there[1] > y)
+            rise = jnp.where(there[1] == here[1], 1.0, there[1] - here[1])
+            crossing = here[0] + (y - here[1]) * ((there[0] - here[0]) / rise)
+            crossings += (spans & (x < crossing)).astype(jnp.int32)
+        dark = jnp.where(crossings % 2 == 1, intensity[polygon], 0.0)
+        image = image * (1 - dark)[:, :, None]
+    return image
+
+
+class Ghosts(NamedTuple):
+    """Disks of light, each field with n numbers.
+
+    Attributes:
+      x, y: of their centers, as shares of width and height.
+      radius: as shares of the longer side.
+      alpha: their opacity.
+      color: [n, C], in [0, 1].
+    """
+
+    x: Array
+    y: Array
+    radius: Array
+    alpha: Array
+    color: Array
+
+
+@on_image
+def sun_flare(
+    image: Array, center: Any, radius: Scalar, color: Any, ghosts: Ghosts, size: Any = None
+) -> Array:
+    """Return the image with disks of light, then a sun laid over it.
+
+    The opacity of the sun is (1 - r / radius)^3 at the distance r from its center.
+
+    Args:
+      image: float [H, W, C] in [0, 1].
+      center: (x, y) of the sun, as shares of width and height.
+      radius: of its light, as a share of the longer side.
+      color: of the sun in [0, 1], a number or one per channel.
+      ghosts: the disks, which a lens makes of the sun.
+      size: int32[2], the used (height, width) of a canvas; None uses all of it.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> none = Ghosts(*(jnp.zeros(0),) * 4, jnp.zeros((0, 1)))
+      >>> lit = sun_flare(jnp.zeros((1, 4, 1)), (0.0, 0.5), 1.0, 1.0, none)
+      >>> print((lit[0, :, 0] * 100).round())
+      [67. 24.  5.  0.]
+
+    Reference: `albumentations.RandomSunFlare` with method "overlay".
+    """
+    height, width = (side.astype(jnp.float32) for side in extent(image, size))
+    longer = jnp.maximum(height, width)
+    y, x = places(image, size)
+
+    def distance(right: Any, down: Any) -> Array:
+        return jnp.hypot((x - right) * (width / longer), (y - down) * (height / longer))
+
+    for i in range(ghosts.x.shape[0]):
+        away = distance(ghosts.x[i], ghosts.y[i])
+        soft = jnp.clip((ghosts.radius[i] - away) * longer + 0.5, 0.0, 1.0)
+        image = image + (ghosts.alpha[i] * soft)[:, :, None] * (ghosts.color[i][None, None] - image)
+    light = jnp.clip(1 - distance(*center) / radius, 0.0, 1.0)
+    light = (light * light * light)[:, :, None]
+    return image + light * (jnp.asarray(color, jnp.float32).reshape(1, 1, -1) - image)
+
+
+@on_rgb
+def gravel(image: Array, stones: Array, half: Array, lightness: Array, size: Any = None) -> Array:
+    """Return the image with squares of another lightness; hue and saturation of HLS stay.
+
+    Args:
+      image: float [H, W, 3] in [0, 1].
+      stones: float[n, 2], (x, y) of the centers, as shares of width and height. Later ones lie on
+        earlier ones.
+      half: int32[n], half the sides, in pixels.
+      lightness: float[n], in [0, 1].
+      size: int32[2], the used (height, width) of a canvas; None uses all of it.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> stone = jnp.array([[0.5, 0.5]]), jnp.array([1]), jnp.array([1.0])
+      >>> gravel(jnp.zeros((1, 6, 3)), *stone)[0, :, 0].tolist()
+      [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
+
+    Reference: `albumentations.RandomGravel`.
+    """
+    height, width = extent(image, size)
+    x = jnp.floor(stones[:, 0] * width.astype(jnp.float32)).astype(jnp.int32)[:, None]
+    y = jnp.floor(stones[:, 1] * height.astype(jnp.float32)).astype(jnp.int32)[:, None]
+    reach = half[:, None]
+    down = jnp.arange(image.shape[0], dtype=jnp.int32)[None]
+    right = jnp.arange(image.shape[1], dtype=jnp.int32)[None]
+    rows = (down >= y - reach) & (down < y + reach)
+    columns = (right >= x - reach) & (right < x + reach)
+    order = jnp.arange(1, stones.shape[0] + 1, dtype=jnp.int32)[:, None, None]
+    covered = rows[:, :, None] & columns[:, None, :]
+    top = jnp.max(jnp.where(covered, order, 0), axis=0, initial=0)
+    painted = with_lightness(image, jnp.take(lightness, jnp.maximum(top - 1, 0), mode="clip"))
+    return jnp.where((top > 0)[:, :, None], painted, image)
+
+
+@on_image
+def spatter(image: Array, noise: Array, threshold: Scalar, intensity: Scalar, color: Any) -> Array:
+    """Return the image under drops of a color, where smooth noise exceeds a threshold.
+
+    The opacity of a drop grows from 0 at its edge to `intensity` where the noise is a tenth above
+    the threshold.
+
+    Args:
+      image: float [H, W, C] in [0, 1].
+      noise: float[H, W], of about [0, 1].
+      threshold: of the noise.
+      intensity: the opacity of a drop, in [0, 1].
+      color: of the drops in [0, 1], a number or one per channel.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> noise = jnp.array([[0.5, 0.75, 0.9]])
+      >>> print(spatter(jnp.zeros((1, 3, 1)), noise, 0.7, 0.5, 1.0)[0, :, 0].round(2))
+      [0.   0.25 0.5 ]
+
+    Reference: D. Hendrycks and T. Dietterich, "Benchmarking Neural Network Robustness to Common
+      Corruptions and Perturbations", ICLR 2019; `albumentations.Spatter`.
+    """
+    opacity = (intensity * jnp.clip((noise - threshold) * 10, 0.0, 1.0))[:, :, None]
+    return image + opacity * (jnp.asarray(color, jnp.float32).reshape(1, 1, -1) - image)
+
+
+# ---- transforms
+
+
+class Streaks(NamedTuple):
+    """Drawn parameters of `RandomRain`: float32[n, 2] places of the drops, and degrees."""
+
+    drops: Array
+    slant: Array
+
+
+@dataclass(frozen=True)
+class RandomRain(ImageOp):
+    """Let streaks of rain fall over the image, blur and darken it, with probability `p`.
+
+    Args:
+      slant: (low, high) of the streaks' angle from the vertical, in degrees, within [-80, 80].
+      drops: how many there are.
+      drop_length: of a streak, as a share of the height, in [0, 1].
+      drop_width: in pixels, at least 0.
+      drop_color: in [0, 1], a number or one per channel.
+      blur: odd, the side of the box that blurs the image afterwards; 1 does not.
+      brightness: the factor of the image afterwards, in [0, 1].
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomRain()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.RandomRain`, whose number of drops is a third of the height.
+
+    Differs from albumentations in the number of drops and soft edges; from kornia, which neither
+    blurs nor darkens (`blur=1, brightness=1`), in one slant for all streaks.
+    """
+
+    slant: Range = field(default=(-10.0, 10.0), metadata=converter(as_range, -80.0, 80.0))
+    drops: int = field(default=75, metadata=converter(as_int, 1))
+    drop_length: float = field(default=1 / 8, metadata=converter(as_number, 0.0, 1.0))
+    drop_width: float = field(default=1.0, metadata=converter(as_number, 0.0, 1e6))
+    drop_color: Color = field(default=200 / 255, metadata=converter(as_color))
+    blur: int = field(default=7, metadata=converter(as_kernel_size))
+    brightness: float = field(default=0.7, metadata=converter(as_number, 0.0, 1.0))
+    _: KW_ONLY
+    p: float = 0.5
+
+    def make_params(self, key: Key, info: ImageInfo) -> Streaks:
+        """Draw the slant, and where drops begin."""
+        del info
+        numbers = uniform(key, shape=(2 * self.drops + 1,))
+        slant = between(numbers[-1], *self.slant)
+        return Streaks(numbers[:-1].reshape(self.drops, 2), slant)
+
+    def apply(self, params: Streaks, image: Array, info: ImageInfo) -> Array:
+        """Rain on the used part."""
+        streaks = {"length": self.drop_length, "width": self.drop_width, "color": self.drop_color}
+        wet = rain(image, params.drops, params.slant, **streaks, size=info.size)
+        return box_blur(barrier(wet), self.blur, info.size) * self.brightness
+
+
+class Shadows(NamedTuple):
+    """Drawn parameters of `RandomShadow`: float32[n, k, 2] corners, float32[n] intensities."""
+
+    vertices: Array
+    intensity: Array
+
+
+@dataclass(frozen=True)
+class RandomShadow(Pointwise):
+    """Darken random polygons, with probability `p`; see `functional.shadow`.
+
+    Args:
+      shadow_roi: (left, top, right, bottom), where their corners lie, as shares of width and
+        height.
+      num_shadows: (low, high), or a number, how many there are.
+      vertices: how many corners each has, at least 3.
+      intensity: (low, high) of how much they darken, within [0, 1].
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomShadow()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.RandomShadow`.
+    """
+
+    shadow_roi: Region = field(default=(0.0, 0.5, 1.0, 1.0), metadata=converter(as_region))
+    num_shadows: Range = field(default=(1, 2), metadata=converter(as_int_range, 1))
+    vertices: int = field(default=5, metadata=converter(as_int, 3))
+    intensity: Range = field(default=(0.5, 0.5), metadata=converter(as_range, 0.0, 1.0))
+    _: KW_ONLY
+    p: float = 0.5
+
+    def make_params(self, key: Key, info: ImageInfo) -> Shadows:
+        """Draw how many there are, their corners, and how dark they are."""
+        del info
+        low, high = self.num_shadows
+        corners = (high, self.vertices, 2)
+        numbers = uniform(key, shape=(2 * high * self.vertices + high + 1,))
+        shown = jnp.arange(high, dtype=jnp.int32) < integer(numbers[-1], low, high + 1)
+        dark = between(numbers[-1 - high : -1], *self.intensity)
+        corners_in = _in_region(numbers[: -1 - high].reshape(corners), self.shadow_roi)
+        return Shadows(corners_in, jnp.where(shown, dark, 0.0))
+
+    def apply(self, params: Shadows, image: Array, info: ImageInfo) -> Array:
+        """Darken the polygons."""
+        return shadow(image, params.vertices, params.intensity, info.size)
+
+
+class Flare(NamedTuple):
+    """Drawn parameters of `RandomSunFlare`: the center (x, y) of the sun, and the disks."""
+
+    center: Array
+    ghosts: Ghosts
+
+
+@dataclass(frozen=True)
+class RandomSunFlare(Pointwise):
+    """Let the sun shine into the lens, with probability `p`; see `functional.sun_flare`.
+
+    Behind the sun, on a line through its center, lie disks of light, whose radius is up to a fifth
+    of the sun's, whose opacity is 0.05 to 0.2, and whose color is up to a fifth darker.
+
+    Args:
+      flare_roi: (left, top, right, bottom), where the center of the sun lies, as shares of width
+        and height.
+      radius: of the sun's light, as a share of the longer side, at least 0.
+      color: of the sun in [0, 1], a number or one per channel.
+      num_ghosts: (low, high), or a number, how many disks there are.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomSunFlare()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.RandomSunFlare` with method "overlay", whose radius is 400 pixels.
+    """
+
+    flare_roi: Region = field(default=(0.0, 0.0, 1.0, 0.5), metadata=converter(as_region))
+    radius: float = field(default=0.5, metadata=converter(as_number, 1e-3, 1e3))
+    color: Color = field(default=1.0, metadata=converter(as_color))
+    num_ghosts: Range = field(default=(6, 10), metadata=converter(as_int_range, 0))
+    _: KW_ONLY
+    p: float = 0.5
+
+    def make_params(self, key: Key, info: ImageInfo) -> Flare:
+        """Draw the center, the line and the disks."""
+        low, high = self.num_ghosts
+        channels = 3 if info.channels is None else info.channels
+        keys = jax.random.split(key)
+        numbers = uniform(keys[0], shape=(4,))
+        center = _in_region(numbers[:2], self.flare_roi)
+        angle = numbers[2] * (2 * jnp.pi)
+        each = uniform(keys[1], shape=(3 + channels, high))
+        along = between(each[0], -1.0, 1.0)
+        shown = jnp.arange(high, dtype=jnp.int32) < integer(numbers[3], low, high + 1)
+        ghosts = Ghosts(
+            x=center[0] + along * jnp.cos(angle),
+            y=center[1] + along * jnp.sin(angle),
+            radius=each[1] * (self.radius / 5),
+            alpha=jnp.where(shown, between(each[2], 0.05, 0.2), 0.0),
+            color=between(each[3:].T, 0.8, 1.0)
+            * jnp.asarray(self.color, jnp.float32).reshape(1, -1),
+        )
+        return Flare(center, ghosts)
+
+    def apply(self, params: Flare, image: Array, info: ImageInfo) -> Array:
+        """Lay the light over the image."""
+        center = (params.center[0], params.center[1])
+        return sun_flare(image, center, self.radius, self.color, params.ghosts, info.size)
+
+
+class Stones(NamedTuple):
+    """Drawn parameters of `RandomGravel`, see `functional.gravel`."""
+
+    stones: Array
+    half: Array
+    lightness: Array
+
+
+@dataclass(frozen=True)
+class RandomGravel(Pointwise):
+    """Strew stones over random patches of the image, with probability `p`.
+
+    A patch has a tenth to a fifth of the sides of the region, a stone is 2, 4 or 6 pixels wide and
+    has any lightness; see `functional.gravel`.
+
+    Args:
+      gravel_roi: (left, top, right, bottom), where the patches lie, as shares of width and height.
+      number_of_patches: at least 1.
+      stones: in a patch.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomGravel()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.RandomGravel`, whose patches have a stone for 100 pixels.
+    """
+
+    channels = 3
+    across_channels = True
+    gravel_roi: Region = field(default=(0.1, 0.4, 0.9, 0.9), metadata=converter(as_region))
+    number_of_patches: int = field(default=2, metadata=converter(as_int, 1))
+    stones: int = field(default=20, metadata=converter(as_int, 1))
+    _: KW_ONLY
+    p: float = 0.5
+
+    def make_params(self, key: Key, info: ImageInfo) -> Stones:
+        """Draw the patches, and the stones of each."""
+        del info
+        keys = jax.random.split(key)
+        left, top, right, bottom = self.gravel_roi
+        patches = uniform(keys[0], shape=(4, self.number_of_patches, 1))
+        width = between(patches[0], 0.1, 0.2) * (right - left)
+        height = between(patches[1], 0.1, 0.2) * (bottom - top)
+        corner_x = left + patches[2] * (right - left - width)
+        corner_y = top + patches[3] * (bottom - top - height)
+        each = uniform(keys[1], shape=(self.number_of_patches, self.stones, 4))
+        x, y = corner_x + each[:, :, 0] * width, corner_y + each[:, :, 1] * height
+        centers = jnp.stack([x, y], axis=2).reshape(-1, 2)
+        return Stones(centers, integer(each[:, :, 2].ravel(), 1, 4), each[:, :, 3].ravel())
+
+    def apply(self, params: Stones, image: Array, info: ImageInfo) -> Array:
+        """Paint the stones."""
+        return gravel(image, params.stones, params.half, params.lightness, info.size)
+
+
+class Splash(NamedTuple):
+    """Drawn parameters of `Spatter`: a key of the noise, its mean, the threshold, the opacity."""
+
+    key: Array
+    mean: Array
+    threshold: Array
+    intensity: Array
+
+
+@dataclass(frozen=True)
+class Spatter(ImageOp):
+    """Spatter the image with rain or mud, with probability `p`; see `functional.spatter`.
+
+    The noise is normal, blurred by a Gaussian.
+
+    Args:
+      mode: "rain", light drops, or "mud", dark ones.
+      mean: (low, high) of the mean of the noise.
+      std: of the noise before the blur, at least 0.
+      sigma: of the Gaussian, in pixels.
+      threshold: (low, high) of the noise above which there is a drop.
+      intensity: (low, high) of the opacity of drops, within [0, 1].
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> Spatter()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: D. Hendrycks and T. Dietterich, "Benchmarking Neural Network Robustness to Common
+      Corruptions and Perturbations", ICLR 2019; the numbers and colors are albumentations'.
+
+    Differs from both in the rim of rain drops, there drawn from edges of the noise.
+    """
+
+    mode: str = field(default="rain", metadata=converter(as_choice, ("rain", "mud")))
+    mean: Range = field(default=(0.65, 0.65), metadata=converter(as_range))
+    std: float = field(default=0.3, metadata=converter(as_number, 0.0, 1e6))
+    sigma: float = field(default=2.0, metadata=converter(as_number, 0.0, 1e3))
+    threshold: Range = field(default=(0.68, 0.68), metadata=converter(as_range))
+    intensity: Range = field(default=(0.6, 0.6), metadata=converter(as_range, 0.0, 1.0))
+    _: KW_ONLY
+    p: float = 0.5
+    channels = 3
+
+    def make_params(self, key: Key, info: ImageInfo) -> Splash:
+        """Draw the noise's key and mean, the threshold and the opacity."""
+        del info
+        keys = jax.random.split(key)
+        numbers = uniform(keys[0], shape=(3,))
+        ranges = (self.mean, self.threshold, self.intensity)
+        drawn = [between(numbers[i], *limits) for i, limits in enumerate(ranges)]
+        return Splash(keys[1], *(jnp.asarray(number, jnp.float32) for number in drawn))
+
+    def apply(self, params: Splash, image: Array, info: ImageInfo) -> Array:
+        """Lay the drops over the image."""
+        noise = normal_field(params.key, image.shape[:2])[:, :, None] * self.std
+        smooth = gaussian_blur(noise, _SPATTER_TAPS, self.sigma, info.size)[:, :, 0] + params.mean
+        color = _SPATTER_COLORS[self.mode]
+        return spatter(image, barrier(smooth), params.threshold, params.intensity, color)
+
+
+_SPATTER_TAPS = 15  # up to three and a half standard deviations of the default
+_SPATTER_COLORS = {  # as albumentations and imagecorruptions have them
+    "rain": (238 / 255, 238 / 255, 175 / 255),
+    "mud": (20 / 255, 42 / 255, 63 / 255),
+}
+
+
+def _in_region(numbers: Array, region: Region) -> Array:
+    """Return numbers [..., 2] of [0, 1) as places (x, y) in a region."""
+    left, top, right, bottom = region
+    x, y = between(numbers[..., 0], left, right), between(numbers[..., 1], top, bottom)
+    return jnp.stack([x, y], axis=-1)
