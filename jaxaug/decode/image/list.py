@@ -1,7 +1,7 @@
 """Several images in one column: as many as a record has, up to a bound."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -137,12 +137,13 @@ class ListReader:
             pixels = [_by_list(array, self._most) for array in decoded.arrays["pixels"]]
         lengths = np.minimum(values.lengths, self._most).astype(np.int32)
         good = (decoded.valid | ~there).reshape(-1, self._most).all(axis=1)
+        release = decoded.release
         return decoded._replace(
             arrays={**arrays, "pixels": pixels, "length": lengths},
             valid=good & wanted,
             failures=failures,
             warnings={row // self._most: each for row, each in decoded.warnings.items()},
-            release=_release_after(decoded.release, pixels),
+            release=lambda readers: release((readers, pixels)),  # the memory was only copied from
         )
 
     def _flat(self, values: Ragged) -> tuple[Encoded, np.ndarray]:
@@ -175,12 +176,3 @@ class ListReader:
 def _by_list(array: Any, most: int) -> Any:
     """Return [n k, ...] as [n, k, ...]."""
     return array.reshape(-1, most, *array.shape[1:])
-
-
-def _release_after(release: Callable[[Any], None], copies: list[Array]) -> Callable[[Any], None]:
-    """Return a `Decoded.release` of memory that only `copies` were made from."""
-
-    def release_copied(readers: Any) -> None:
-        release((readers, copies))
-
-    return release_copied

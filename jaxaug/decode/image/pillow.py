@@ -204,7 +204,8 @@ def upright_unchanged(data: memoryview | bytes, format: str, orientation: int) -
             advice = "Pillow reads 8 of them, take mode='rgb' or 'gray'"
             raise DecodeError(f"{format} color of 16 bits: {advice}")
 
-        levels = _level_distance(image)
+        # What Pillow multiplies gray of 2 or 4 bits by, to fill 8.
+        levels = {"L;2": 85, "L;4": 17}.get(_rawmode(image), 1)
         highest = _highest_number(image, format)
         image = _upright(image, format, orientation)
         if image.mode == "RGBX":
@@ -213,15 +214,13 @@ def upright_unchanged(data: memoryview | bytes, format: str, orientation: int) -
         if image.mode == "1":
             return pixels.astype(np.uint8)
         if highest:
-            pixels = _despread(pixels, highest, 65535 if image.mode == "I" else 255)
+            # The numbers 0 to `highest` were spread over all of them, and rounded.
+            full = 65535 if image.mode == "I" else 255
+            numbers = (pixels.astype(np.int64) * highest + full // 2) // full
+            pixels = numbers.astype(pixels.dtype)
         if _has_16_bits(image, format):
             return pixels.astype(np.uint16) >> _low_zeros(format, data)
         return pixels if levels == 1 else pixels // np.uint8(levels)
-
-
-def _level_distance(image: "Image.Image") -> int:
-    """Return what Pillow multiplies gray of 2 or 4 bits by, to fill 8; else 1."""
-    return {"L;2": 85, "L;4": 17}.get(_rawmode(image), 1)
 
 
 def _highest_number(image: "Image.Image", format: str) -> int:
@@ -230,12 +229,6 @@ def _highest_number(image: "Image.Image", format: str) -> int:
         return 0
     arguments = image.tile[0][3]  # type: ignore[attr-defined]
     return arguments[1] if isinstance(arguments, tuple) else 0
-
-
-def _despread(pixels: np.ndarray, highest: int, full: int) -> np.ndarray:
-    """Return the numbers 0 to `highest` that were spread over 0 to `full` and rounded."""
-    numbers = (pixels.astype(np.int64) * highest + full // 2) // full
-    return numbers.astype(pixels.dtype)
 
 
 class _DeepGray(NamedTuple):

@@ -100,7 +100,9 @@ class _ToTensors:
 
     def __call__(self, batch: Batch) -> Any:
         _release_read()
-        parts = [self._convert(part) for part in _split(batch)]
+        leaves, structure = jax.tree.flatten(batch)
+        shards = zip(*map(local_shards, leaves))
+        parts = [self._convert(structure.unflatten(shard)) for shard in shards]
         if len(parts) == 1:
             return parts[0]
         return jax.tree.map(lambda *tensors: list(tensors), *parts)
@@ -117,12 +119,6 @@ class _ToTensors:
         if self.names is None:
             return tensors
         return tuple(tensors[name] for name in self.names)
-
-
-def _split(batch: Batch) -> list[Batch]:
-    """Return a batch for each local shard, in row order."""
-    leaves, structure = jax.tree.flatten(batch)
-    return [structure.unflatten(part) for part in zip(*map(local_shards, leaves))]
 
 
 def _to_labels(labels: Any, valid: Any) -> Any:

@@ -33,7 +33,8 @@ class RowPacking:
 
     def __init__(self, columns: Any):
         leaves, self._tree = jax.tree.flatten(columns)
-        self._is_alone = [_row_bytes(leaf) > _MAX_COLUMN_BYTES for leaf in leaves]
+        row_bytes = [math.prod(leaf.shape[1:]) * np.dtype(leaf.dtype).itemsize for leaf in leaves]
+        self._is_alone = [size > _MAX_COLUMN_BYTES for size in row_bytes]
         small, large = self._divide(leaves)
         fields = [(f"column {i}", leaf.dtype, leaf.shape[1:]) for i, leaf in enumerate(small)]
         self._record = np.dtype(fields)
@@ -75,10 +76,6 @@ class RowPacking:
         small = [leaf for leaf, is_alone in zip(leaves, self._is_alone) if not is_alone]
         large = [leaf for leaf, is_alone in zip(leaves, self._is_alone) if is_alone]
         return small, large
-
-
-def _row_bytes(column: Any) -> int:
-    return math.prod(column.shape[1:]) * np.dtype(column.dtype).itemsize
 
 
 def _column(data: "Array | np.ndarray", field: np.dtype) -> Array:

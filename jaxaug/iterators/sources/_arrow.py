@@ -147,7 +147,10 @@ def _open_ipc_file(pyarrow: Any, handle: Any, local: bool) -> ArrowFile:
 
     rows = []
     mapped = local
-    whole = _whole(handle) if local else None
+    whole = None
+    if local:
+        handle.seek(0)
+        whole = handle.read_buffer()
     for group in range(reader.num_record_batches):
         batch = reader.get_batch(group)
         rows.append(batch.num_rows)
@@ -157,7 +160,8 @@ def _open_ipc_file(pyarrow: Any, handle: Any, local: bool) -> ArrowFile:
 
 def _open_ipc_stream(pyarrow: Any, handle: Any, local: bool) -> ArrowFile:
     batches = list(pyarrow.ipc.open_stream(handle))
-    schema = pyarrow.ipc.open_stream(_rewound(handle)).schema
+    handle.seek(0)
+    schema = pyarrow.ipc.open_stream(handle).schema
 
     def read(group: int, columns: list[str]) -> Any:
         return pyarrow.Table.from_batches([batches[group].select(columns)])
@@ -165,16 +169,6 @@ def _open_ipc_stream(pyarrow: Any, handle: Any, local: bool) -> ArrowFile:
     # What is not mapped lies in memory already.
     rows = np.array([batch.num_rows for batch in batches], np.int64)
     return ArrowFile(schema, rows, read, True)
-
-
-def _rewound(handle: Any) -> Any:
-    handle.seek(0)
-    return handle
-
-
-def _whole(handle: Any) -> Any:
-    handle.seek(0)
-    return handle.read_buffer()
 
 
 def _lies_in(batch: Any, whole: Any) -> bool:

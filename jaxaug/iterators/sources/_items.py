@@ -174,7 +174,8 @@ def number(value: Any, lists: bool = True) -> np.ndarray | None:
       lists: take lists of numbers too.
     """
     foreign = hasattr(value, "__array__") and hasattr(value, "dtype")  # torch, jax, tensorflow
-    listed = lists and isinstance(value, list) and _are_numbers(value)
+    listed = lists and isinstance(value, list) and bool(value)
+    listed = listed and all(isinstance(each, (int, float)) for each in value)
     if not foreign and not listed and not isinstance(value, (int, float)):
         return None
     try:
@@ -182,10 +183,6 @@ def number(value: Any, lists: bool = True) -> np.ndarray | None:
     except (TypeError, ValueError, RuntimeError):  # on another device, ragged, with a gradient
         return None
     return array if array.dtype.kind in "biuf" else None
-
-
-def _are_numbers(values: list) -> bool:
-    return bool(values) and all(isinstance(value, (int, float)) for value in values)
 
 
 def _fit(key: Key, value: Any, blank: np.ndarray, record: int) -> np.ndarray:

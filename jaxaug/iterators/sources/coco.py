@@ -129,7 +129,9 @@ class Coco:
                     values, fill = _EXTRA[name](objects.entries)
                     self._features[name] = np.full((*shape, *values.shape[1:]), fill, values.dtype)
                     self._features[name][objects.image, objects.place] = values
-            self._sizes = np.array([_size(entry) for entry in found["images"]], np.int64)
+            # As the file says, zeros where it does not.
+            sizes = [(entry.get("height"), entry.get("width")) for entry in found["images"]]
+            self._sizes = np.array([[int(side or 0) for side in each] for each in sizes], np.int64)
             self._masks = None if mask is None else _Masks(mask, found, objects, self.image_ids)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             what = f"{type(error).__name__}: {error}"
@@ -228,11 +230,6 @@ def _file_name(image: dict[str, Any]) -> str:
     if "file_name" not in image and "coco_url" in image:
         return "/".join(str(image["coco_url"]).split("/")[-2:])
     return str(image["file_name"])
-
-
-def _size(image: dict[str, Any]) -> tuple[int, int]:
-    """Return (height, width) as the file says, zeros where it does not."""
-    return int(image.get("height") or 0), int(image.get("width") or 0)
 
 
 def _misfit(said: np.ndarray, height: int, width: int) -> str:

@@ -67,10 +67,10 @@ class Concat:
         return int(self._starts[-1])
 
     def __repr__(self) -> str:
-        found = (
-            f"{len(self)} images in {len(self.sources)} sources, {sorted(_numbers(self._forms))}"
+        numbers = sorted(
+            name for name, form in self._forms.items() if form.kind != "Encoded" and name != "image"
         )
-        return f"Concat({found})"
+        return f"Concat({len(self)} images in {len(self.sources)} sources, {numbers})"
 
     @property
     def features(self) -> Features:
@@ -242,11 +242,6 @@ class Concat:
             raise AttributeError(f"{source!r}, a part of {self!r}, has no `{name}`.") from error
 
 
-def _numbers(forms: Forms) -> list[str]:
-    """Return the names of the columns beside the images."""
-    return [name for name, form in forms.items() if form.kind != "Encoded" and name != "image"]
-
-
 def _check_decoders(sources: Sequence[Source]) -> None:
     """Raise ValueError where sources declare different decoders."""
     declared = [getattr(source, "decoders", {}) for source in sources]
@@ -276,11 +271,10 @@ def _stored_forms(source: Source) -> dict[str, Form]:
     """Return the forms of columns in their own dtypes, which the Loader can narrow."""
     columns = source.read(_FIRST)
     narrow_columns(columns, _FIRST)
-    return {name: form_of(_as_values(values)) for name, values in columns.items()}
-
-
-def _as_values(values: Any) -> Values:
-    return values if isinstance(values, (Encoded, Ragged)) else np.asarray(values)
+    return {
+        name: form_of(values if isinstance(values, (Encoded, Ragged)) else np.asarray(values))
+        for name, values in columns.items()
+    }
 
 
 def _common_form(name: str, first: Form | None, other: Form | None, number: int) -> Form:

@@ -62,7 +62,10 @@ class ClassFolder(FileSource):
         if classes is None:
             _check_no_shift(str(self.root), self._noun, found, names, below)
         self.classes: tuple[str, ...] = tuple(found) if classes is None else _class_names(classes)
-        _check_all_named(str(self.root), self._noun, found, self.classes)
+        unknown = [name for name in found if name not in self.classes]
+        if unknown:
+            wanted = f"`classes` must name every folder with {self._noun} below {str(self.root)!r}"
+            raise SourceError(f"{wanted}; it lacks {listed(unknown)}.")
         ranks = {name: rank for rank, name in enumerate(self.classes)}
         self.labels = np.array([ranks[folder] for folder in folders], np.int32)
         self._files = LooseFiles(str(self.root), names)
@@ -237,13 +240,6 @@ def _check_no_shift(
             f"no {noun} in {listed(empty)} below {root!r}: remove what is no class, or fix the "
             "labels by classes=[...], which may name empty folders."
         )
-
-
-def _check_all_named(root: str, noun: str, found: list[str], classes: tuple[str, ...]) -> None:
-    unknown = [name for name in found if name not in classes]
-    if unknown:
-        wanted = f"`classes` must name every folder with {noun} below {root!r}"
-        raise SourceError(f"{wanted}; it lacks {listed(unknown)}.")
 
 
 def listed(names: list[str]) -> str:

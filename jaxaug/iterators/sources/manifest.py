@@ -72,7 +72,8 @@ class Manifest(FileSource):
         label: str | None = None,
     ):
         self._list = local_path(path)
-        known = {} if recordings is None else _recordings(local_path(recordings))
+        lines = () if recordings is None else _lines(local_path(recordings))
+        known = {str(line.get("id")): line for _, line in lines}
         items = [_checked_item(line, place, known) for place, line in _lines(self._list)]
         if not items:
             raise SourceError(f"`path` {self._list!r} names no sounds: it has no lines.")
@@ -175,11 +176,6 @@ def _object(line: str, place: str) -> dict[str, Any]:
             " JSONL, not one JSON array."
         )
     return found
-
-
-def _recordings(path: str) -> dict[str, dict[str, Any]]:
-    """Return the recordings of Lhotse by their names."""
-    return {str(line.get("id")): line for _, line in _lines(path)}
 
 
 def _checked_item(line: dict[str, Any], place: str, known: Mapping[str, dict[str, Any]]) -> _Item:

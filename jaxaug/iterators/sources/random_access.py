@@ -147,7 +147,8 @@ class RandomAccess:
             found["path"] = str(image["path"])
         for key, value in item.fields.items():
             if key not in (self._image, self._mask) and key not in self._names:
-                found[str(key)] = _text(value)
+                is_text = isinstance(value, bytes)
+                found[str(key)] = value.decode("utf-8", "replace") if is_text else value
         return found
 
     def texts(
@@ -259,7 +260,3 @@ class RandomAccess:
 
 def _reason(error: BaseException) -> str:
     return str(error) if isinstance(error, SourceError) else f"{type(error).__name__}: {error}"
-
-
-def _text(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

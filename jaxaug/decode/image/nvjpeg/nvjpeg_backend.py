@@ -155,7 +155,7 @@ class NvjpegBackend:
         return DecodedPixels(
             pixels=pixels,
             failures=_merge_failures(results),
-            counts=_sum_counts(results),
+            counts={name: sum(each.counts[name] for each in results) for name in results[0].counts},
             release=functools.partial(self._give_back, taken),
             borrowed=True,
             wait_seconds=wait_seconds,
@@ -204,10 +204,6 @@ def _merge_failures(results: list[GpuResult]) -> dict[int, str]:
     for result in results:
         failures |= result.failures
     return failures
-
-
-def _sum_counts(results: list[GpuResult]) -> dict[str, int]:
-    return {name: sum(each.counts[name] for each in results) for name in results[0].counts}
 
 
 def _close(gpus: list[Gpu], pool: ThreadPoolExecutor, process: int) -> None:

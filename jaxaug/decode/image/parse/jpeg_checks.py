@@ -222,10 +222,15 @@ def read_checks(segments: Segments, stops: np.ndarray) -> FoundChecks:
     scan_start = _read_scans(segments, checks, stops)
     _read_quantization(segments, checks)
     _read_huffman(segments, checks, stops)
-    _read_restart(segments, checks)
+    row, start, stop = segments.pick(DRI)
+    checks["bad_restart"][row[stop - start != 2]] = 1
     _read_conditioning(segments, checks)
     _read_color(segments, checks)
-    _read_unusual(segments, checks)
+
+    # What other parsers may read differently.
+    checks["unusual"][segments.resumed] = 1
+    for marker in (DNL, DAC):
+        checks["unusual"][segments.pick(marker)[0]] = 1
     return FoundChecks(checks=checks, size=size, scan_start=scan_start)
 
 
@@ -328,11 +333,6 @@ def _fits_huffman(position: Any, stop: Any, *, symbols: Any, space: Any) -> Any:
     return (position <= stop) & (symbols <= 256) & (space < 2**16)
 
 
-def _read_restart(segments: Segments, checks: np.ndarray) -> None:
-    row, start, stop = segments.pick(DRI)
-    checks["bad_restart"][row[stop - start != 2]] = 1
-
-
 def _read_conditioning(segments: Segments, checks: np.ndarray) -> None:
     """Check arithmetic conditioning, T.81 B.2.4.3."""
     for row, start, stop in zip(*(column.tolist() for column in segments.pick(DAC))):
@@ -352,13 +352,6 @@ def _read_color(segments: Segments, checks: np.ndarray) -> None:
     adobe = segments.find_tagged(APP14, b"Adobe", 12)
     transform = segments.heads(adobe)[:, 15]
     checks["adobe"][segments.row[adobe]] = 1 + (transform > 0)
-
-
-def _read_unusual(segments: Segments, checks: np.ndarray) -> None:
-    """Mark the files that other parsers may read differently."""
-    checks["unusual"][segments.resumed] = 1
-    for marker in (DNL, DAC):
-        checks["unusual"][segments.pick(marker)[0]] = 1
 
 
 # ---- one file, without numpy
