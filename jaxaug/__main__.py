@@ -198,7 +198,18 @@ def _add_pack(commands) -> None:
         "images",
         help="class folders with images, or a text file with lines of `image label label ...`",
     )
-    parser.add_argument("out", help="the tar to write, or the name of the shards")
+    parser.add_argument(
+        "out", help="the tar to write, the name of the shards, or the folder of decoded images"
+    )
+    parser.add_argument(
+        "--decoded",
+        action="store_true",
+        help="decode the images, or those of tar or TFRecord files, once: "
+        'Loader(keep="disk:OUT") finds them',
+    )
+    parser.add_argument(
+        "--size", type=_positive, help="with --decoded: the side of the canvases (default: 256)"
+    )
     parser.add_argument(
         "--shards",
         type=_positive,
@@ -390,8 +401,13 @@ def _pack(arguments: argparse.Namespace) -> None:
 
     if arguments.part is not None and arguments.shards is None:
         arguments.error("--part goes with --shards: one tar is written by one process")
-    if arguments.shards is not None and _are_packed(arguments.images):
-        _pack_shards(build_index(arguments.images), arguments)
+    if arguments.size is not None and not arguments.decoded:
+        arguments.error("--size goes with --decoded: images are packed as they are")
+    if arguments.decoded and arguments.shards is not None:
+        arguments.error("--decoded goes without --shards: each Loader reads one folder")
+    many = arguments.decoded or arguments.shards is not None
+    if many and _are_packed(arguments.images):
+        _pack_many(build_index(arguments.images), arguments)
         return
     if arguments.names is not None and arguments.masks is None:
         arguments.error("--names goes with --masks: without them, list the images in a text file")
@@ -405,8 +421,8 @@ def _pack(arguments: argparse.Namespace) -> None:
         source = FileList(arguments.images, sep=arguments.sep)
     else:
         source = ImageFolder(arguments.images)
-    if arguments.shards is not None:
-        _pack_shards(source, arguments)
+    if many:
+        _pack_many(source, arguments)
         return
     packed = pack_files(source, arguments.out)
     print(packed)
@@ -417,8 +433,16 @@ def _pack(arguments: argparse.Namespace) -> None:
     )
 
 
-def _pack_shards(source: Any, arguments: argparse.Namespace) -> None:
+def _pack_many(source: Any, arguments: argparse.Namespace) -> None:
+    from jaxaug._pack import pack_decoded
     from jaxaug._shards import pack_shards
+
+    if arguments.decoded:
+        side = arguments.size or 256
+        count, size = pack_decoded(source, arguments.out, side)
+        print(f"{count} of {len(source)} images in {arguments.out!r}, {size:,} bytes")
+        print(f"Loader(..., decode=Image(canvas=({side}, {side})), keep='disk:{arguments.out}')")
+        return
 
     part, parts = arguments.part or (0, 1)
     count, known = pack_shards(source, arguments.out, arguments.shards, part, parts)

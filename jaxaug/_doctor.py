@@ -11,6 +11,8 @@ from jaxaug._install import install_command, install_gpu_command
 from jaxaug.augment._xla import cpu_advice
 from jaxaug.decode import Decoder
 from jaxaug.iterators.loader.cpu_threads import deadlock_note
+from jaxaug.iterators.loader.device_store import free_bytes
+from jaxaug.iterators.loader.kept import free_host_bytes
 
 _OPTIONAL = {
     "flax": f"the examples: {install_command('examples')}",
@@ -50,6 +52,7 @@ def report() -> Iterator[tuple[str, str]]:
     for device in jax.local_devices():
         yield f"device {device.id}", f"{device.device_kind} ({device.platform})"
     yield "decoder", _decoder()
+    yield "keep", _keep()
     yield "data", "not looked at: `python -m jaxaug verify SOURCE` finds damaged records"
     if jax.default_backend() == "cpu":
         advice = (cpu_advice(), deadlock_note(jax.local_devices()))
@@ -61,6 +64,20 @@ def report() -> Iterator[tuple[str, str]]:
             yield package, importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             yield package, f"missing; for {use}"
+
+
+def _keep() -> str:
+    """Return how many images `Loader(keep=)` has room for."""
+    image = 3 * 224 * 224
+    devices = jax.local_devices()
+    places = {"device": free_bytes(devices), "host": free_host_bytes()}
+    each = {"device": len(devices), "host": 1}
+    found = [
+        f"{free * each[place] // image:,} with {place!r}"
+        for place, free in places.items()
+        if free is not None
+    ]
+    return f"images of 224 x 224 that fit now: {', '.join(found) or 'not known'}"
 
 
 def _decoder() -> str:

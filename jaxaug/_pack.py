@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxaug._typing import PathLike
-from jaxaug.decode import Encoded
+from jaxaug.decode import Encoded, Image
 from jaxaug.errors import SourceError
+from jaxaug.iterators.loader.loader import Loader
 from jaxaug.iterators.sources._video_index import index_videos
 from jaxaug.iterators.sources.filelist import FileList
 from jaxaug.iterators.sources.folder import VIDEOS, ImageFolder, files_below
@@ -28,10 +30,12 @@ from jaxaug.iterators.sources.protocol import Source
 from jaxaug.iterators.sources.storage.byte_progress import byte_progress
 from jaxaug.iterators.sources.storage.files import list_files, local_path, reason
 from jaxaug.iterators.sources.storage.read import BlockReader, FileReader
+from jaxaug.sharding import batch_sharding
 
 LooseSource = ImageFolder | FileList | PairedFolders
 MASK = "seg"  # the extension of a mask begins with it: key.seg.png
 
+_DECODED_TOGETHER = 128  # images
 _PARTIAL = ".part"  # the end of the name of a folder that is being written
 _JPEG_NAMES = {"jpe": "jpg", "jfif": "jpg"}  # other names of the same format, which few tools know
 
@@ -176,6 +180,39 @@ def _remove_abandoned(folder: str, name: str) -> None:
             path = os.path.join(folder, entry)
             with suppress(OSError), _locked(path):
                 shutil.rmtree(path)
+
+
+def pack_decoded(source: Source, folder: PathLike, side: int) -> tuple[int, int]:
+    """Decode the images of a source once, into a folder that `Loader(keep="disk:FOLDER")` takes.
+
+    Records that are there already are not decoded again: after a kill the same call goes on.
+
+    Args:
+      source: the images.
+      folder: of the files, which other sources and sizes may share.
+      side: of the canvases; larger images are shrunk to it.
+
+    Returns:
+      How many records are there, without bad ones, and the bytes of all.
+
+    Raises:
+      MemoryError: they do not fit on the disk.
+    """
+    loader = Loader(
+        source,
+        min(len(source), _DECODED_TOGETHER),
+        shuffle=False,
+        decode=Image(canvas=(side, side)),
+        max_bad=None,
+        last_batch="pad",
+        on_error="mask",
+        sharding=batch_sharding(jax.devices()[:1]),
+        keep=f"disk:{os.fspath(folder)}",
+    )
+    with loader:
+        for batch in loader:
+            jax.block_until_ready(batch)
+        return loader.stats["kept_records"], loader.stats["kept_bytes"]
 
 
 def measure_reads(source: Source, seconds: float = 1.0) -> float:

@@ -8,14 +8,17 @@ import subprocess
 import sys
 import tarfile
 
+import jax
 import numpy as np
 import pytest
 
 from jaxaug.__main__ import main
 from jaxaug._demo.sheet import Row, contact_sheet
 from jaxaug._pack import pack_files
-from jaxaug.iterators import ImageFolder, WebDataset
+from jaxaug.decode import Image
+from jaxaug.iterators import ImageFolder, Loader, WebDataset
 from jaxaug.iterators.sources.storage.byte_progress import byte_progress
+from jaxaug.sharding import batch_sharding
 from tests.iterators.sources import containers
 
 
@@ -304,3 +307,42 @@ def test_index_takes_the_extension_of_masks(tmp_path, capsys):
     assert "WebDataset(1 images with masks in 1 files, [])" in capsys.readouterr().out
     (path,) = tmp_path.glob("*.index")
     assert WebDataset(tmp_path / "a.tar", mask="seg.png").index_path == str(path)
+
+
+@pytest.mark.filterwarnings("ignore:.*could not be decoded")
+def test_decoded_images_are_found_by_a_loader(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "train" / "cat"
+    folder.mkdir(parents=True)
+    for number, image in enumerate([*containers.jpegs(5), b"no image"]):
+        (folder / f"{number}.jpg").write_bytes(image)
+    kept = str(tmp_path / "kept")
+    command = ["pack", str(tmp_path / "train"), kept, "--decoded", "--size", "32"]
+    assert main(command) == 0
+    assert f"5 of 6 images in {kept!r}" in capsys.readouterr().out
+
+    options = {
+        "decode": Image(canvas=(32, 32)),
+        "sharding": batch_sharding(jax.devices("cpu")[:1]),
+        "on_error": "mask",
+        "max_bad": None,
+    }
+    source = ImageFolder(tmp_path / "train")
+    with Loader(source, 2, **options) as plain:
+        expected = [np.asarray(batch["image"]) for batch in plain]
+    asked = []
+    read = ImageFolder.read
+    monkeypatch.setattr(
+        ImageFolder, "read", lambda self, records: asked.extend(records) or read(self, records)
+    )
+    with Loader(source, 2, **options, keep=f"disk:{kept}") as loader:
+        asked.clear()  # of the first record, whose columns are looked at
+        found = [np.asarray(batch["image"]) for batch in loader]
+    assert set(asked) == {5}
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_decoded_goes_with_a_size_and_without_shards(tmp_path, capsys):
+    for options in (["--size", "32"], ["--decoded", "--shards", "2"]):
+        with pytest.raises(SystemExit):
+            main(["pack", str(tmp_path), "out", *options])
+        assert " goes with" in capsys.readouterr().err
