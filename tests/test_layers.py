@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -202,3 +203,19 @@ print(os.environ["{QUEUES}"], len(caught), *(each.message for each in caught))
     said = child.stdout.strip()
     assert said.startswith(f"{queues} {int(warned)}"), child.stderr
     assert ("import jaxaug before the first operation on a GPU" in said) == warned
+
+
+def test_the_design_names_files_that_are_there():
+    """In its table of folders, and where it says what to change."""
+    text = (PACKAGE.parent / "docs" / "design.md").read_text()
+    there = [path for path in PACKAGE.rglob("*") if path.suffix == ".py" or path.is_dir()]
+    folders = text.split("### Folders")[1].split("## Public names")[0].split("\n\n")[1]
+    named = set(re.findall(r"`(\w+)/?`", folders)) - {"on_error"}
+    modules = {path.stem for path in there}
+    assert {name for name in named if name.islower()} <= modules
+
+    changes = text.split("## Where to change the code")[1]
+    paths = set(re.findall(r"`([\w/]+\.py)`", changes)) - {"docs/site_gallery.py"}
+    assert len(paths) > 20
+    lost = [each for each in paths if not any(str(path).endswith(f"/{each}") for path in there)]
+    assert not lost
