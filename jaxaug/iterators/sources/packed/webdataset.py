@@ -281,10 +281,13 @@ class WebDataset(PackedSource):
             return label
         if label == []:
             return None
+        member = parts.get("json") or next(iter(parts.values()))
+        if label is not None:
+            what = f"has the label {label!r:.80}, which is no class number and no list of them"
+            raise _wrong(reader, member.name, f"{what}: pass label=None for none; {_items.TEXTS}")
         if self._label == "cls":
             _check_no_class(reader, parts)
             return None
-        member = parts.get("json") or next(iter(parts.values()))
         what = f"has no label {self._label!r}; its names are {sorted(found)}"
         raise _wrong(reader, member.name, what)
 

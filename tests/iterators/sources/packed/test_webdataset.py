@@ -445,8 +445,23 @@ def test_several_labels_in_json(tmp_path, name):
         [-1, -1],
         [2, -1],
     ]
-    files = {"a.jpg": one, "a.json": b'{"label": ["cat", "dog"]}'}
-    assert list(WebDataset(write(tmp_path, files, "b.tar")).features) == []
+
+
+@pytest.mark.parametrize("label", ["cls", "kind"])
+@pytest.mark.parametrize("value", ['"cat"', '["cat", "dog"]', "[1, 0.5]", "{}"])
+def test_a_label_that_is_no_number_is_named(tmp_path, label, value):
+    """And not left out, so that a training on it fails elsewhere."""
+    name = "label" if label == "cls" else label
+    files = {
+        "a.jpg": containers.jpegs(1)[0],
+        "a.json": b'{"%s": %s}' % (name.encode(), value.encode()),
+    }
+    tar = write(tmp_path, files)
+    with pytest.raises(SourceError, match=r"'a\.json' has the label .*: pass label=None for none"):
+        WebDataset(tar, label=label)
+    source = WebDataset(tar, label=None)
+    assert list(source.features) == []
+    assert source.describe(0)["json"] == {name: json.loads(value)}
 
 
 def test_the_format_is_told_by_content(tmp_path):
