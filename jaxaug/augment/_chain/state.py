@@ -112,9 +112,7 @@ def begin(given: Any, targets: Targets, entry: str = "image") -> State:
             )
         info = ImageInfo(NO_IMAGE, epoch=rest.get("epoch"), audio=audio, volume=volume)
         return State(None, info, rest, dtypes={}, targets=targets)
-    images = ["image", *targets.images(rest)]
-    for name in images:
-        _check_values(name, rest[name])
+    images = check_values(rest, targets)
     image = jnp.asarray(rest.pop("image"))
     size = rest.pop("size", None)
     _check_image(image)
@@ -258,6 +256,19 @@ def _is_key(value: Any) -> bool:
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return value.shape == ()
     return dtype == np.uint32 and value.shape in ((2,), (4,))  # threefry's two, rbg's four
+
+
+def check_values(sample: Sample, targets: Targets) -> list[str]:
+    """Return the names of the images of a sample, whose floats are in [0, 1], if any can be read.
+
+    Raises:
+      ValueError: they are not.
+    """
+    images = ["image", *targets.images(sample)]
+    for name in images:
+        if name in sample:
+            _check_values(name, sample[name])
+    return images
 
 
 def _check_values(name: str, image: Any) -> None:

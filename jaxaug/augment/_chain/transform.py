@@ -38,6 +38,7 @@ from jaxaug.augment._chain.state import (
     State,
     begin,
     check_key,
+    check_values,
     finish,
     resampled,
     stored,
@@ -109,6 +110,18 @@ class Transform(Operator):
                 f"{type(self).__name__} is a Transform of no kind that a chain can run: derive it"
                 f" from {kinds} or `augment.SampleOp`."
             )
+
+    def check_values(self, sample: Sample) -> None:
+        """Raise ValueError for float images of a sample that are not in [0, 1].
+
+        A call does so for all that it can read. In a Loader, which traces it, it can read nothing:
+        it is given the arrays of the first record, not what is decoded.
+        """
+        check_values(sample, self._targets())
+
+    def _targets(self) -> Targets:
+        """Return what moves with the image."""
+        return Targets()
 
     def draw(self, key: Key, info: Any) -> Drawn:
         """Draw the parameters and the coin of `p`, of a sample that has what it needs."""
@@ -195,7 +208,7 @@ class Transform(Operator):
         self.check()
         check_key(key, sample)
         key, sample = vary_alike(key, sample)
-        state = begin(sample, Targets(), self.entry)
+        state = begin(sample, self._targets(), self.entry)
         drawn = self.draw(jax.random.fold_in(key, 0), state.info)
         result = finish(self.run(drawn, state))
         return result if isinstance(sample, Mapping) else result[self.entry]

@@ -224,6 +224,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         _check_names(schema)
         for name, each in fitted.items():
             each.check_transform(name, options.transform)
+        _check_values(options.transform, first)
         reader = _with_parts(reader, fitted, int(options.seed))
         store, reader = _keep(options, reader, schema, layout)
     except BaseException:
@@ -245,6 +246,13 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         function=function,
         store=store,
     )
+
+
+def _check_values(transform: Any, first: Columns) -> None:
+    """Let a transform that can look at the first record do so: it is traced from then on."""
+    check = getattr(transform, "check_values", None)
+    if check is not None:
+        check({name: each[0] for name, each in first.items() if isinstance(each, np.ndarray)})
 
 
 def _with_parts(reader: Reader, fitted: Mapping[str, ColumnDecoder], seed: int) -> Reader:

@@ -243,3 +243,17 @@ def test_a_callable_that_gives_the_same_iterator_again_is_refused():
     with pytest.raises(TypeError, match="must give a fresh iterator each epoch"):
         FromIterable(lambda: iterator)
     assert repr(FromIterable([(b"x", {})])) == "FromIterable(list)"
+
+
+@pytest.mark.parametrize("name", ["image", "right"])
+def test_floats_that_a_chain_would_clip_are_refused(pixels, name):
+    """A chain that is traced cannot see them: the Loader shows it the first record."""
+    unit = pixels / np.float32(255)
+    columns = {"image": unit, "right": unit, name: np.float32(pixels)}
+    image = columns.pop("image")
+    chain = augment.Compose([augment.RandomInvert()], targets={"right": "image"})
+    with pytest.raises(ValueError, match=r"float image.* in \[0, 1\], got values from .* to 2\d\d"):
+        Loader(InMemory(image, columns), 4, transform=chain, sharding=one_device())
+    source = InMemory(unit, {"right": unit, "numbers": np.float32(pixels)})
+    with Loader(source, 4, transform=chain, sharding=one_device()) as loader:
+        assert next(loader)["numbers"].max() > 1
