@@ -1,9 +1,10 @@
 """The API pages of the site: one for each module with public names.
 
-A module with many names, `augment`, has a table of them, and a page for each family of operators.
+A module with many names, such as `augment`, has a table of them, and a page for each family.
 """
 
 import ast
+import functools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,8 +34,22 @@ FAMILIES = {
     "Policies": ("policies",),
     "Boxes and output": ("sanitize", "output"),
 }
-OWN = "Operators of your own"  # has what stands in no family
-DIVIDED = "augment"
+OWN = "Operators of your own"  # has the operators that stand in no family
+FUNCTIONS = {**FAMILIES, "Boxes": ("boxes",)}
+ITERATORS = {
+    "Loader": ("loader", "keys"),
+    "Files": ("folder", "filelist", "files", "paired", "manifest", "coco", "memory"),
+    "Containers": ("webdataset", "tfrecord", "mds", "litdata", "array_record", "parquet", "tfds"),
+    "Sources of other sources": ("concat", "subset", "split", "renamed"),
+    "Sources of your own": ("protocol", "random_access", "iterable"),
+    "Orders": ("sampler", "mix", "buckets"),
+    "Other libraries and notebooks": (
+        *("for_pmap", "progress", "show"),
+        *("to_keras", "to_numpy", "to_tf", "to_torch"),
+    ),
+}
+# The families of modules that are too long for a page, by the files that define their names.
+DIVIDED = {"augment": FAMILIES, "augment.functional": FUNCTIONS, "iterators": ITERATORS}
 
 
 class Page(NamedTuple):
@@ -59,76 +74,83 @@ def pages() -> list[Page]:
     """Return all pages, those of the families behind that of their package."""
     found = []
     for module in documented():
-        if module == DIVIDED:
-            families = family_pages()
-            found += [Page(module, page_path(module), module, [], table_of(families)), *families]
+        if module in DIVIDED:
+            families = family_pages(module)
+            table = table_of(module, families)
+            found += [Page(module, page_path(module), module, [], table), *families]
         else:
             text = api_page(module)
             found.append(Page(module, page_path(module), module, members(module), text))
     return found
 
 
-def family_pages() -> list[Page]:
-    """Return a page for each family of `jaxaug.augment`."""
-    families = {module: family for family, modules in FAMILIES.items() for module in modules}
-    described = {family: [] for family in (*FAMILIES, OWN)}
-    for name in members(DIVIDED):
-        file = homes(DIVIDED)[name].rpartition("/")[2]
-        described[families.get(file, OWN)].append(name)
+def family_pages(module: str) -> list[Page]:
+    """Return a page for each family of a module that is divided."""
+    families = {file: family for family, files in DIVIDED[module].items() for file in files}
+    described: dict[str, list[str]] = {}
+    for name in members(module):
+        file = homes(module)[name].rpartition("/")[2]
+        described.setdefault(families.get(file, OWN), []).append(name)
 
     found = []
-    for title, names in described.items():
+    for title in filter(described.get, (*DIVIDED[module], OWN)):
+        names = described[title]
         slug = title.lower().replace(",", "").replace(" ", "_")
-        found.append(Page(title, f"api/{DIVIDED}/{slug}.md", DIVIDED, names, page_of(title, names)))
+        path = f"{page_path(module).removesuffix('.md')}/{slug}.md"
+        found.append(Page(title, path, module, names, page_of(module, title, names)))
     return found
 
 
-def page_of(title: str, names: list[str]) -> str:
-    """Return the page of some names of `jaxaug.augment`."""
-    lines = [f"# {title}", "", f"Import them from `jaxaug.{DIVIDED}`.", ""]
+def page_of(module: str, title: str, names: list[str]) -> str:
+    """Return the page of some names of a module."""
+    lines = [f"# {title}", "", f"Import them from `jaxaug.{module}`.", ""]
     for name in names:
-        lines += [f"::: jaxaug.{DIVIDED}.{name}", "    options:"]
+        lines += [f"::: jaxaug.{module}.{name}", "    options:"]
         lines += ["      show_root_heading: true", "      show_root_toc_entry: true"]
         lines += ["      show_root_full_path: false", ""]
     return "\n".join(lines)
 
 
-def table_of(families: list[Page]) -> str:
-    """Return the page of `jaxaug.augment`: every name with its summary, by family."""
-    lines = [f"# jaxaug.{DIVIDED}", "", f"::: jaxaug.{DIVIDED}", "    options:"]
+def table_of(module: str, families: list[Page]) -> str:
+    """Return the page of a module that is divided: every name with its summary, by family."""
+    lines = [f"# jaxaug.{module}", "", f"::: jaxaug.{module}", "    options:"]
     lines += ["      members: false", "      summary: false", ""]
-    modules = [name for name in documented() if name.startswith(f"{DIVIDED}.")]
-    links = [f"[`{name}`]({name.rpartition('.')[2]}.md)" for name in modules]
-    lines += ["The functions behind the operators and the rest have pages of their own: "]
-    lines += [", ".join(links) + ".", ""]
+    others = [name for name in documented() if name.startswith(f"{module}.")]
+    links = [f"[`{name}`]({name.rpartition('.')[2]}.md)" for name in others]
+    lines += ["Pages of their own have " + ", ".join(links) + ".", ""] if links else []
     for page in families:
         target = page.path.removeprefix("api/")
         lines += [f"## {page.title}", "", "| | |", "| --- | --- |"]
         for name in page.names:
-            link = f"[`{name}`]({target}#jaxaug.{DIVIDED}.{name})"
-            lines.append(f"| {link} | {summary(DIVIDED, name)} |")
+            link = f"[`{name}`]({target}#jaxaug.{module}.{name})"
+            lines.append(f"| {link} | {summary(module, name)} |")
         lines.append("")
     return "\n".join(lines)
 
 
 def summary(module: str, name: str) -> str:
     """Return the first line of a docstring, without importing its module."""
-    path = PACKAGE / module / f"{homes(module)[name]}.py"
-    body = ast.parse(path.read_text()).body
+    body = ast.parse((PACKAGE / f"{homes(module)[name]}.py").read_text()).body
     node = next(n for n in body if isinstance(n, NAMED) and n.name == name)
     first = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
     return first.replace("|", "\\|")
 
 
+@functools.cache
 def homes(module: str) -> dict[str, str]:
-    """Return the files of a package that define its public names, without ".py", by name."""
-    body = ast.parse((PACKAGE / module / "__init__.py").read_text()).body
+    """Return the files that define what a module exports, without ".py", by name."""
+    body = ast.parse(_file_of(module).read_text()).body
     imports = [node for node in body if isinstance(node, ast.ImportFrom)]
     return {
-        alias.name: (node.module or "").removeprefix(f"jaxaug.{module}.").replace(".", "/")
+        alias.name: (node.module or "").removeprefix("jaxaug.").replace(".", "/")
         for node in imports
         for alias in node.names
     }
+
+
+def _file_of(module: str) -> Path:
+    path = PACKAGE / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def documented() -> list[str]:
@@ -173,10 +195,8 @@ def public_names(name: str) -> list[str]:
 
     It exports what `__all__` lists, or imports by `import y as y`.
     """
-    path = PACKAGE / name.replace(".", "/")
-    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     names = set()
-    for node in ast.parse(path.read_text()).body:
+    for node in ast.parse(_file_of(name).read_text()).body:
         if isinstance(node, ast.ImportFrom):
             names |= {alias.name for alias in node.names if alias.asname == alias.name}
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):

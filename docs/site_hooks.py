@@ -33,10 +33,10 @@ LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
 def on_config(config):
     """Add the API pages to the navigation, before the command line."""
     section = next(entry["API"] for entry in config.nav if "API" in entry)
-    entries = {DIVIDED: []}
+    entries = {}
     for page in pages():
-        if page.module == DIVIDED:
-            entries[DIVIDED].append({page.title: page.path})
+        if page.module in DIVIDED:
+            entries.setdefault(page.module, []).append({page.title: page.path})
         else:
             entries[page.title] = page.path
     section[:0] = [{title: target} for title, target in entries.items()]
