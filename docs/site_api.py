@@ -38,7 +38,10 @@ OWN = "Operators of your own"  # has the operators that stand in no family
 FUNCTIONS = {**FAMILIES, "Boxes": ("boxes",)}
 ITERATORS = {
     "Loader": ("loader", "keys"),
-    "Files": ("folder", "filelist", "files", "paired", "manifest", "coco", "memory"),
+    "Files and arrays": (
+        *("folder", "filelist", "files", "paired", "manifest", "coco"),
+        *("memory", "arrays"),
+    ),
     "Containers": ("webdataset", "tfrecord", "mds", "litdata", "array_record", "parquet", "tfds"),
     "Sources of other sources": ("concat", "subset", "split", "renamed"),
     "Sources of your own": ("protocol", "random_access", "iterable"),
