@@ -35,7 +35,7 @@ FAMILIES = {
     "Boxes and output": ("sanitize", "output"),
 }
 OWN = "Operators of your own"  # has the operators that stand in no family
-FUNCTIONS = {**FAMILIES, "Boxes": ("boxes",)}
+FUNCTIONS = {**FAMILIES, "Boxes": ("boxes", "anchors"), "Raw images": ("raw",)}
 ITERATORS = {
     "Loader": ("loader", "keys"),
     "Files and arrays": (
