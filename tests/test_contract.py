@@ -670,10 +670,9 @@ def check_frame(name, entry, frame, expected):
         assert difference.max() <= FLOAT_TOLERANCE.get(name, 0), entry
 
 
-@pytest.mark.parametrize("name", mostly_slow(NAMES))
-def test_the_canvas_changes_nothing(name):
-    """A transform of an image is that of the image on a larger canvas, with its `size`."""
-    run = jax.jit(jax.vmap(always(name)))
+def check_canvases(name, transform):
+    """Raise unless the transform of an image is that of the image on a canvas, with its `size`."""
+    run = jax.jit(jax.vmap(transform))
     tight, *others = (
         jax.device_get(run(KEYS, on_canvas(name, canvas))) for canvas in (None, *LARGER)
     )
@@ -690,6 +689,26 @@ def test_the_canvas_changes_nothing(name):
                 np.testing.assert_allclose(
                     places, expected[2][entry], rtol=0, atol=POINT_TOLERANCE, err_msg=entry
                 )
+
+
+@pytest.mark.parametrize("name", mostly_slow(NAMES))
+def test_the_canvas_changes_nothing(name):
+    check_canvases(name, always(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("AutoAugment", {"policy": "imagenet"}),
+        ("AutoAugment", {"policy": "cifar10"}),
+        ("RandAugment", {"variant": "timm", "magnitude": 9.0, "magnitude_std": 0.5}),
+    ],
+    ids=["imagenet", "cifar10", "timm"],
+)
+def test_the_canvas_changes_no_policy(name, options):
+    """Of the tables that CASES does not choose."""
+    check_canvases(name, build(name, **options))
 
 
 MIXES = {
