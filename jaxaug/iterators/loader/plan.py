@@ -1,5 +1,6 @@
 """From the arguments of a Loader to the parts of its pipeline."""
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from functools import cached_property
@@ -12,6 +13,7 @@ from jax.sharding import NamedSharding
 
 from jaxaug._typing import Values
 from jaxaug.decode import ColumnDecoder, Decoder, default_decoder, share
+from jaxaug.errors import DecodeError
 from jaxaug.iterators.loader import arguments
 from jaxaug.iterators.loader.arguments import Options
 from jaxaug.iterators.loader.batch_function import BatchFunction, computes_in_turn
@@ -224,7 +226,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         _check_names(schema)
         for name, each in fitted.items():
             each.check_transform(name, options.transform)
-        _check_values(options.transform, first)
+        _check_values(options.transform, first, fitted)
         reader = _with_parts(reader, fitted, int(options.seed))
         store, reader = _keep(options, reader, schema, layout)
     except BaseException:
@@ -248,11 +250,24 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
     )
 
 
-def _check_values(transform: Any, first: Columns) -> None:
+def _check_values(transform: Any, first: Columns, decoders: Mapping[str, ColumnDecoder]) -> None:
     """Let a transform that can look at the first record do so: it is traced from then on."""
     check = getattr(transform, "check_values", None)
-    if check is not None:
-        check({name: each[0] for name, each in first.items() if isinstance(each, np.ndarray)})
+    if check is None:
+        return
+    sample: dict[str, Any] = {}
+    for name, values in first.items():
+        if isinstance(values, np.ndarray):
+            sample[name] = values[0]
+        elif name in decoders and _are_float_pixels(decoders[name]):
+            with contextlib.suppress(DecodeError):  # `on_error` says what becomes of it
+                sample[name] = decoders[name].original(values)
+    check(sample)
+
+
+def _are_float_pixels(decoder: ColumnDecoder) -> bool:
+    forms = decoder.forms().values()
+    return any(len(form.shape) == 3 and np.issubdtype(form.dtype, np.floating) for form in forms)
 
 
 def _with_parts(reader: Reader, fitted: Mapping[str, ColumnDecoder], seed: int) -> Reader:

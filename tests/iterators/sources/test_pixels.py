@@ -257,3 +257,19 @@ def test_floats_that_a_chain_would_clip_are_refused(pixels, name):
     source = InMemory(unit, {"right": unit, "numbers": np.float32(pixels)})
     with Loader(source, 4, transform=chain, sharding=one_device()) as loader:
         assert next(loader)["numbers"].max() > 1
+
+
+def test_decoded_floats_that_a_chain_would_clip_are_refused():
+    """Numbers are those of the file: 0 to 255 here."""
+    chain = augment.Compose([augment.RandomInvert()])
+    options = {"decode": decode.Image(dtype="float32"), "sharding": one_device()}
+    with pytest.raises(ValueError, match=r"float image in \[0, 1\], got values from .* to 2\d\d"):
+        Loader(InMemory(jpegs(4)), 4, transform=chain, **options)
+
+    def scaled(key, sample):
+        return chain(key, {**sample, "image": sample["image"] / 255})
+
+    with Loader(InMemory(jpegs(4)), 4, transform=scaled, **options) as loader:
+        assert next(loader)["image"].max() <= 1
+    with Loader(InMemory([b"bad"]), 1, transform=chain, on_error="mask", **options) as loader:
+        assert not next(loader)["valid"].any()
