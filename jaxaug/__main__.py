@@ -216,6 +216,16 @@ def _add_pack(commands) -> None:
         help="write so many shards, by the extension of `out` tars or arrayrecord files; the images"
         " may then be tar or TFRecord files, too",
     )
+    parser.add_argument(
+        "--shard-bytes",
+        type=float,
+        help="instead of --shards: as many as have about so many bytes each, such as 256e6",
+    )
+    parser.add_argument(
+        "--resize",
+        type=_positive,
+        help="with shards: shrink images to so many pixels of the shorter side, as JPEGs",
+    )
     _add_part(parser)
     parser.add_argument(
         "--sep", help="what stands between image and labels in the text file (default: any blanks)"
@@ -399,13 +409,17 @@ def _pack(arguments: argparse.Namespace) -> None:
     from jaxaug._pack import build_index, measure_reads, pack_files
     from jaxaug.iterators import FileList, ImageFolder, PairedFolders
 
-    if arguments.part is not None and arguments.shards is None:
-        arguments.error("--part goes with --shards: one tar is written by one process")
+    in_shards = arguments.shards is not None or arguments.shard_bytes is not None
+    if arguments.shard_bytes is not None and (arguments.shards or arguments.shard_bytes < 1):
+        arguments.error("--shard-bytes must be at least 1, and goes without --shards")
+    for name in ("part", "resize"):
+        if getattr(arguments, name) is not None and not in_shards:
+            arguments.error(f"--{name} goes with --shards or --shard-bytes, not with one tar")
     if arguments.size is not None and not arguments.decoded:
         arguments.error("--size goes with --decoded: images are packed as they are")
-    if arguments.decoded and arguments.shards is not None:
-        arguments.error("--decoded goes without --shards: each Loader reads one folder")
-    many = arguments.decoded or arguments.shards is not None
+    if arguments.decoded and in_shards:
+        arguments.error("--decoded goes without shards: each Loader reads one folder")
+    many = arguments.decoded or in_shards
     if many and _are_packed(arguments.images):
         _pack_many(build_index(arguments.images), arguments)
         return
@@ -435,7 +449,7 @@ def _pack(arguments: argparse.Namespace) -> None:
 
 def _pack_many(source: Any, arguments: argparse.Namespace) -> None:
     from jaxaug._pack import pack_decoded
-    from jaxaug._shards import pack_shards
+    from jaxaug._shards import pack_shards, shards_of_bytes
 
     if arguments.decoded:
         side = arguments.size or 256
@@ -445,7 +459,9 @@ def _pack_many(source: Any, arguments: argparse.Namespace) -> None:
         return
 
     part, parts = arguments.part or (0, 1)
-    count, known = pack_shards(source, arguments.out, arguments.shards, part, parts)
+    resize = arguments.resize
+    shards = arguments.shards or shards_of_bytes(source, arguments.shard_bytes, resize)
+    count, known = pack_shards(source, arguments.out, shards, part, parts, resize=resize)
     print(f"part {part} of {parts}: {count} shards, {known} known")
 
 

@@ -3,6 +3,7 @@
 import importlib
 import io
 import json
+import math
 import os
 import struct
 import tarfile
@@ -15,13 +16,14 @@ from jaxaug._checks import check_count, check_positive_int
 from jaxaug._install import install_command
 from jaxaug._pack import partial_folder
 from jaxaug._typing import PathLike
-from jaxaug.decode import Encoded, Ragged
+from jaxaug.decode import Encoded, Ragged, decode_image
 from jaxaug.decode.image.parse.other_formats import format_of
-from jaxaug.errors import SourceError
+from jaxaug.errors import DecodeError, SourceError
 from jaxaug.iterators.sources.packed.webdataset import CLASSES
 from jaxaug.iterators.sources.protocol import Source
 from jaxaug.iterators.sources.storage.files import local_path, reason
 
+_SAMPLED_RECORDS = 512
 _READ_RECORDS = 64  # in one call of the source
 _EXTENSIONS = {"JPEG": "jpg", "TIFF": "tif", "JPEG2000": "jp2", "JPEGXL": "jxl", "PPM": "ppm"}
 
@@ -41,7 +43,13 @@ class Record(NamedTuple):
 
 
 def pack_shards(
-    source: Source, out: PathLike, shards: int, part: int = 0, parts: int = 1
+    source: Source,
+    out: PathLike,
+    shards: int,
+    part: int = 0,
+    parts: int = 1,
+    *,
+    resize: int | None = None,
 ) -> tuple[int, int]:
     """Write the records of a source, in their order, into shards of nearly equally many.
 
@@ -49,13 +57,17 @@ def pack_shards(
     `WebDataset` reads it (single numbers in `.json`, the label in `.cls`, arrays in `.npy`, masks
     in `.seg`), or "arrayrecord", of tf.Examples as `ArrayRecord` reads them (floats of 32 bits). A
     shard gets its name when it is whole, so that a run that was stopped goes on where it was, and
-    any number of processes write side by side. Bytes are those of the source; texts stay there.
+    any number of processes write side by side. Bytes are those of the source, but for images that
+    are resized; texts stay there.
 
     Args:
       source: what to read.
       out: the name of the shards, such as "folder/train.tar".
       shards: how many.
       part, parts: write every `parts`-th shard from number `part` on.
+      resize: pixels of the shorter side of "image"; larger ones are shrunk to it, antialiased, and
+        stored upright as JPEGs of quality 95. Sources with masks, boxes or keypoints, which would
+        not follow, are refused. None for the bytes as they are.
 
     Returns:
       How many shards this part has, and how many of them were there.
@@ -78,7 +90,7 @@ def pack_shards(
         raise SourceError(f"`out` {os.fspath(out)!r} must end in {' or '.join(_WRITERS)}.")
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        _check_begun(f"{stem}-of-{shards:05d}.json", source)
+        _check_begun(f"{stem}-of-{shards:05d}.json", source, resize)
         known = 0
         numbers = range(part, shards, parts)
         for number in numbers:
@@ -87,16 +99,33 @@ def pack_shards(
                 known += 1
                 continue
             first = len(source) * number // shards
-            _write_whole(name, write, source, range(first, len(source) * (number + 1) // shards))
+            rows = range(first, len(source) * (number + 1) // shards)
+            records = _records(source, rows, resize)
+            _write_whole(name, write, records, getattr(source, "classes", None))
         return len(numbers), known
     except OSError as error:
         what = f"`out` {os.fspath(out)!r} cannot be written: {reason(error)}."
         raise SourceError(what) from error
 
 
-def _check_begun(path: str, source: Source) -> None:
+def shards_of_bytes(source: Source, size: float, resize: int | None = None) -> int:
+    """Return how many shards of a source have about `size` bytes each, and rarely more.
+
+    By the mean of up to 512 records, which are the same in every process, and a tenth more.
+    """
+    rows = np.unique(np.linspace(0, len(source) - 1, _SAMPLED_RECORDS).astype(np.int64))
+    total = 0
+    for row in rows.tolist():
+        (record,) = _records(source, range(row, row + 1), resize)
+        total += sum(-(-len(data) // 512) * 512 + 512 for data in record.files.values()) + 1024
+    wanted = 1.1 * total / rows.size * len(source) / size
+    return min(len(source), max(1, math.ceil(wanted)))
+
+
+def _check_begun(path: str, source: Source, resize: int | None) -> None:
     """Raise SourceError where the shards were begun from another source; else keep what this is."""
     known = {"records": len(source), "fingerprint": source.fingerprint()}
+    known |= {} if resize is None else {"resize": resize}
     if os.path.exists(path):
         with open(path) as file:
             found = json.load(file)
@@ -112,18 +141,18 @@ def _check_begun(path: str, source: Source) -> None:
     os.replace(partial, path)
 
 
-def _write_whole(name: str, write: Any, source: Source, indices: range) -> None:
+def _write_whole(name: str, write: Any, records: Iterator[Record], classes: Any) -> None:
     """Write a shard elsewhere, and give it its name when it is on the disk."""
     folder, base = os.path.split(name)
     with partial_folder(folder, base) as partial:
         path = os.path.join(partial, base)
-        write(path, _records(source, indices), getattr(source, "classes", None))
+        write(path, records, classes)
         with open(path, "rb") as file:
             os.fsync(file.fileno())
         os.replace(path, name)
 
 
-def _records(source: Source, indices: range) -> Iterator[Record]:
+def _records(source: Source, indices: range, resize: int | None) -> Iterator[Record]:
     digits = len(str(len(source) - 1))
     for start in range(indices.start, indices.stop, _READ_RECORDS):
         rows = np.arange(start, min(start + _READ_RECORDS, indices.stop))
@@ -141,7 +170,35 @@ def _records(source: Source, indices: range) -> Iterator[Record]:
                 said = source.describe(index).get("error", "it has no bytes")
                 raise SourceError(f"record {index}, {empty}: {said}: leave it out by a Subset.")
             numbers = {name: values[name] for name in values if name not in files}
+            if resize is not None:
+                _check_alone(values)
+                files["image"] = _resized(files["image"], resize, index)
             yield Record(f"{index:0{digits}d}", files, numbers)
+
+
+def _check_alone(values: Mapping[str, Any]) -> None:
+    """Raise SourceError where an image has annotations of its pixels."""
+    found = sorted({"mask", "boxes", "keypoints"} & values.keys())
+    if found or "image" not in values:
+        what = f"{found} would not follow" if found else "there is no column of that name"
+        raise SourceError(f"`resize` is for the column 'image' alone: {what}.")
+
+
+def _resized(data: bytes, side: int, index: int) -> bytes:
+    """Return an image whose shorter side has at most `side` pixels; others as they are."""
+    from PIL import Image
+
+    try:
+        image = Image.fromarray(decode_image(data, strict=True))
+    except DecodeError as error:
+        raise SourceError(f"record {index}: {error}") from error
+    share = side / min(image.size)
+    if share >= 1:
+        return data
+    size = (max(1, round(share * image.width)), max(1, round(share * image.height)))
+    buffer = io.BytesIO()
+    image.resize(size, Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=95, subsampling=0)
+    return buffer.getvalue()
 
 
 def _rows(name: str, column: Any) -> list[Any]:

@@ -1,13 +1,15 @@
 """Sources written into shards."""
 
+import io
 import os
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from jaxaug.__main__ import main
 from jaxaug._shards import pack_shards
-from jaxaug.decode import Ragged, Span
+from jaxaug.decode import Ragged, Span, decode_image
 from jaxaug.errors import SourceError
 from jaxaug.iterators import ArrayRecord, ImageFolder, InMemory, Subset, WebDataset
 from tests.iterators.sources import containers
@@ -146,3 +148,47 @@ def test_columns_that_differ_in_case_alone_are_refused(tmp_path):
     source = InMemory(containers.jpegs(COUNT), {"Box": pairs, "box": pairs + 1})
     with pytest.raises(SourceError, match=r"\['Box', 'box'\] differ in case alone"):
         pack_shards(source, tmp_path / "x.tar", 1)
+
+
+def photographs(tmp_path):
+    rng = np.random.default_rng(0)
+    for number in range(12):
+        pixels = rng.integers(0, 256, (40 + number, 60, 3), dtype=np.uint8)
+        folder = tmp_path / "in" / f"c{number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return ImageFolder(tmp_path / "in")
+
+
+def test_images_are_shrunk_to_a_side(tmp_path):
+    source = photographs(tmp_path)
+    pack_shards(source, tmp_path / "x.tar", 2, resize=20)
+    packed = WebDataset(tmp_path / "x-*.tar")
+    assert packed.classes == source.classes
+    ours, theirs = (each.read(np.arange(12)) for each in (packed, source))
+    assert ours["label"].tolist() == theirs["label"].tolist()
+    for row in range(12):
+        with Image.open(io.BytesIO(theirs["image"].view(row))) as image:
+            size = (round(60 * 20 / image.height), 20)
+            wanted = np.asarray(image.resize(size, Image.Resampling.BICUBIC), float)
+        found = decode_image(bytes(ours["image"].view(row))).astype(float)
+        assert found.shape == wanted.shape and abs(found - wanted).mean() < 4
+    pack_shards(source, tmp_path / "y.tar", 1, resize=500)  # none is enlarged, or stored anew
+    same = WebDataset(tmp_path / "y-*.tar").read(np.arange(12))["image"]
+    assert all(bytes(same.view(row)) == bytes(theirs["image"].view(row)) for row in range(12))
+    with pytest.raises(SourceError, match="begun from another source"):
+        pack_shards(source, tmp_path / "x.tar", 2)
+    boxes = InMemory(containers.jpegs(COUNT), {"boxes": np.zeros((COUNT, 1, 4), np.float32)})
+    with pytest.raises(SourceError, match=r"\['boxes'\] would not follow"):
+        pack_shards(boxes, tmp_path / "z.tar", 1, resize=20)
+
+
+@pytest.mark.parametrize("size", [20_000, 60_000, 1e9])
+def test_shards_have_about_so_many_bytes(tmp_path, capsys, size):
+    photographs(tmp_path)
+    main(["pack", str(tmp_path / "in"), str(tmp_path / "x.tar"), "--shard-bytes", str(size)])
+    sizes = [path.stat().st_size for path in tmp_path.glob("x-*.tar")]
+    assert f"{len(sizes)} shards" in capsys.readouterr().out
+    ends = 10_240 + 2048  # of a tar, and the names of the classes
+    assert max(sizes) <= size + ends and (size > 1e8 or min(sizes) > 0.3 * size)
+    assert len(WebDataset(tmp_path / "x-*.tar")) == 12

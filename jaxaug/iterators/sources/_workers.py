@@ -90,12 +90,13 @@ class _Worker:
 
     def _wait(self) -> None:
         """Wait until something was sent, and say each minute that nothing was."""
+        what = f"`workers`: process {self._process.pid} has sent nothing for"
         for minute in range(1, _MAX_MINUTES + 1):
             if self._connection.poll(_MINUTE):
                 return
-            what = f"`workers`: process {self._process.pid} has sent nothing for {minute} min"
-            warnings.warn(f"{what}, at {_MAX_MINUTES} it is ended.", RuntimeWarning, stacklevel=2)
-        raise SourceError(f"{what}: it hangs, or its items take that long.")
+            text = f"{what} {minute} min, at {_MAX_MINUTES} it is ended."
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        raise SourceError(f"{what} {_MAX_MINUTES} min: it hangs, or its items take that long.")
 
     def end(self) -> None:
         """End the process."""
