@@ -84,6 +84,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_index(commands)
     _add_pack(commands)
     _add_verify(commands)
+    _add_statistics(commands)
     return parser
 
 
@@ -261,6 +262,38 @@ def _add_verify(commands) -> None:
     parser.set_defaults(run=_verify)
 
 
+def _add_statistics(commands) -> None:
+    parser = commands.add_parser(
+        "statistics",
+        help="print the mean and the deviation of each channel of a source, for Normalize",
+        epilog="Those of integers are exact. Images count at their full size, pixels of no data "
+        "(GDAL) and NaN do not. After a kill the same command goes on where it was.",
+    )
+    parser.add_argument(
+        "source",
+        nargs="+",
+        help="a class folder, a text file (.txt, .csv, .tsv, .lst) with lines of `image label ...`,"
+        " or tar or TFRecord files as `index` takes them",
+    )
+    _add_index_options(parser)
+    parser.add_argument("--sep", help="what stands between image and labels in a text file")
+    parser.add_argument(
+        "--channels", type=_channels, help="as decode.Image takes them: rgb, gray, 13, 'as stored'"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("uint8", "uint16", "float32"),
+        default="uint8",
+        help="as decode.Image takes it (default: %(default)s)",
+    )
+    parser.add_argument("--bands", type=_bands, help="of the file, from 0 on: 3,2,1")
+    parser.add_argument(
+        "--processes", type=_positive, help="how many decode (default: one for each CPU)"
+    )
+    parser.add_argument("--out", help="a file of JSON that gets the numbers as well")
+    parser.set_defaults(run=_statistics, error=parser.error)
+
+
 def _add_doctor(commands) -> None:
     parser = commands.add_parser(
         "doctor", help="print what was found on this machine, and what to install"
@@ -306,6 +339,16 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be an int of at least 1, got {text!r}")
     return int(text)
+
+
+def _channels(text: str) -> str | int:
+    return int(text) if text.isdecimal() else text
+
+
+def _bands(text: str) -> tuple[int, ...]:
+    if not all(part.isdecimal() for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"must be numbers, as 3,2,1, got {text!r}")
+    return tuple(map(int, text.split(",")))
 
 
 # The commands import what they need when they run: `--help` should not wait for jax.
@@ -394,6 +437,26 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         write_list(arguments.out, results)
     return int(any(result.findings for _, result in results))
+
+
+def _statistics(arguments: argparse.Namespace) -> None:
+    from jaxaug._statistics import lines, statistics, write
+    from jaxaug._verify import open_sources
+    from jaxaug.decode.image.form import pixel_form
+
+    try:
+        form = pixel_form(arguments.channels, arguments.dtype, arguments.bands, 0)
+    except ValueError as error:
+        arguments.error(str(error))
+        raise
+    sources = list(open_sources(arguments.source, arguments.sep, _index_options(arguments)))
+    if len(sources) > 1:
+        arguments.error("give one folder or list, or files of one kind")
+    found = statistics(sources[0], form, arguments.processes)
+    for line in lines(found):
+        print(line)
+    if arguments.out is not None:
+        write(arguments.out, found)
 
 
 def _renamed(text: str) -> dict[str, str]:

@@ -2,31 +2,25 @@
 
 import json
 import os
-import signal
-import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
-from multiprocessing import get_context, parent_process
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxaug._pack import build_index
+from jaxaug._pieces import PIECE, Journal, run_pieces
 from jaxaug.decode import Encoded, decode_image, read_headers
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode.image.host.turbojpeg import check_jpeg_strictly
 from jaxaug.decode.image.parse.headers import BAD, JPEG
-from jaxaug.errors import DecodeError, SourceError
+from jaxaug.errors import DecodeError
 from jaxaug.iterators.sources.filelist import FileList
 from jaxaug.iterators.sources.folder import ImageFolder
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.storage.byte_progress import byte_progress
 
-_CHUNK = 64  # records that a process takes at a time
 _LISTS = (".txt", ".tsv", ".csv", ".lst", ".list")  # names of files that list images
 
 
@@ -89,19 +83,21 @@ def verify(source: VerifiableSource, processes: int | None = None) -> Verified:
     """
     count = len(source)
     source = source.untrusting()
-    journal = _Journal(f"{source.findings_place()}.verify", source.fingerprint(), count)
-    findings, done = journal.resume()
-    starts = [start for start in range(0, count, _CHUNK) if start not in done]
+    journal = Journal(f"{source.findings_place()}.verify", [source.fingerprint(), count])
+    earlier = journal.resume()
+    findings = {int(index): reason for each in earlier.values() for index, reason in each.items()}
+    starts = [start for start in range(0, count, PIECE) if start not in earlier]
     checked = 0
     total_bytes = 0
     started = time.perf_counter()
-    with byte_progress(len(starts) * _CHUNK, "verify") as advance:
-        for start, (found, size) in _run(source, starts, processes or usable_cpus()):
+    pieces = run_pieces(_check_piece, source, starts, processes or usable_cpus())
+    with byte_progress(len(starts) * PIECE, "verify") as advance:
+        for start, (found, size) in pieces:
             journal.add(start, found)
             findings |= found
-            checked += min(_CHUNK, count - start)
+            checked += min(PIECE, count - start)
             total_bytes += size
-            advance(_CHUNK)
+            advance(PIECE)
     seconds = time.perf_counter() - started
     findings = dict(sorted(findings.items()))
     place = source.keep_findings(findings)
@@ -139,100 +135,10 @@ def _list(source: VerifiableSource, result: Verified) -> Iterator[dict[str, Any]
         yield {"source": str(source), "record": index, "file": file, "reason": reason}
 
 
-class _Journal:
-    """What was found so far, a line of JSON for each piece of the source, for after a kill.
-
-    Args:
-      path: the file; nothing is kept where it cannot be written.
-      fingerprint, count: of the source; the lines of another one do not count.
-    """
-
-    def __init__(self, path: str, fingerprint: str, count: int):
-        self._path = path
-        self._head = [fingerprint, count, _CHUNK]
-
-    def resume(self) -> tuple[dict[int, str], set[int]]:
-        """Return what an earlier run found, and the starts of the pieces that it has done."""
-        findings: dict[int, str] = {}
-        done = set[int]()
-        # The last line may be cut.
-        with suppress(OSError, ValueError), open(self._path, encoding="utf-8") as file:
-            if json.loads(next(file, "null")) == self._head:
-                for line in file:
-                    start, found = json.loads(line)
-                    done.add(start)
-                    findings |= {int(index): reason for index, reason in found.items()}
-        with suppress(OSError):
-            self._rewrite(findings, done)
-        return findings, done
-
-    def _rewrite(self, findings: dict[int, str], done: set[int]) -> None:
-        """Begin the file anew, without what was cut."""
-        partial = f"{self._path}.part"
-        with open(partial, "w", encoding="utf-8") as file:
-            file.write(json.dumps(self._head) + "\n")
-            for start in sorted(done):
-                stop = start + _CHUNK
-                piece = {each: text for each, text in findings.items() if start <= each < stop}
-                file.write(json.dumps([start, piece]) + "\n")
-        os.replace(partial, self._path)
-
-    def add(self, start: int, found: dict[int, str]) -> None:
-        """Keep what was found in one piece."""
-        with suppress(OSError), open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps([start, found]) + "\n")
-
-    def remove(self) -> None:
-        """Remove the file: the findings are where a source looks for them."""
-        with suppress(OSError):
-            os.unlink(self._path)
-
-
-# ---- in the processes
-
-_source: VerifiableSource
-
-
-def _run(
-    source: VerifiableSource, starts: list[int], processes: int
-) -> Iterator[tuple[int, tuple[dict[int, str], int]]]:
-    """Yield (start, (findings, bytes)) of each piece, in order."""
-    if not starts:
-        return
-    count = min(processes, len(starts))
-    pool = ProcessPoolExecutor(count, get_context("spawn"), _initialize, (source,))
-    start = starts[0]
-    try:
-        for start, result in zip(starts, pool.map(_check_piece, starts)):
-            yield start, result
-    except BrokenProcessPool as error:
-        raise SourceError(
-            f"a process died within some {_CHUNK * (count + 1)} records from {start} on, without "
-            "memory or in a fault of a codec. The same command goes on from there."
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _initialize(source: VerifiableSource) -> None:
-    global _source
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _source = source
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent is gone: it would wait for more work for ever."""
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def _check_piece(start: int) -> tuple[dict[int, str], int]:
+def _check_piece(source: VerifiableSource, start: int) -> tuple[dict[int, str], int]:
     """Return record -> reason of the records from `start` on, and the bytes of them all."""
-    indices = np.arange(start, min(start + _CHUNK, len(_source)))
-    columns = _source.read(indices)
+    indices = np.arange(start, min(start + PIECE, len(source)))
+    columns = source.read(indices)
     pairs: list[tuple[str, Any]] = [("", columns["image"])]
     if isinstance(columns.get("mask"), Encoded):
         pairs.insert(0, ("the mask: ", columns["mask"]))  # the image's reason stays
@@ -244,7 +150,7 @@ def _check_piece(start: int) -> tuple[dict[int, str], int]:
         for row, index in enumerate(indices.tolist()):
             fault = find_fault(encoded.take(slice(row, row + 1)), is_mask=bool(name))
             if fault:
-                about = {} if encoded.lengths[row] else _source.describe(index)
+                about = {} if encoded.lengths[row] else source.describe(index)
                 findings[index] = name + about.get("error", fault)
     return findings, size
 

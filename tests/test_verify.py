@@ -103,13 +103,13 @@ def test_a_folder_keeps_it_in_a_file_until_a_file_changes(tmp_path, capsys):
 def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch, capsys):
     root = folder(tmp_path, [GOOD, BAD] * 70)
     source = ImageFolder(root)
-    run = _verify._run
+    run = _verify.run_pieces
 
     def killed(*arguments):
         yield next(iter(run(*arguments)))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_verify, "_run", killed)
+    monkeypatch.setattr(_verify, "run_pieces", killed)
     with pytest.raises(KeyboardInterrupt):
         verify(source, 1)
     assert sum(valid(ImageFolder(root), 140)[0]) == 140  # nothing is believed before the end
@@ -117,7 +117,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch, capsys):
     with open(journal, "a") as file:
         file.write('[64, {"70": "cut')
 
-    monkeypatch.setattr(_verify, "_run", run)
+    monkeypatch.setattr(_verify, "run_pieces", run)
     result = verify(source, 1)
     assert result.checked == 140 - 64 and result.records == 140
     names = [source.path(index)[-7:-4] for index in result.findings]

@@ -90,6 +90,11 @@ def decode_stored(data: memoryview, format: str) -> np.ndarray:
     return upright(_decode(data, format, layout), layout.orientation)
 
 
+def nodata_in(data: memoryview, format: str, form: PixelForm) -> float | None:
+    """Return the number that stands for no data in the pixels of a good image, None for none."""
+    return nodata_of(_open(data, format, form.page), form)
+
+
 def _decode(data: memoryview, format: str, layout: Layout) -> np.ndarray:
     """Return the pixels [h, w, samples] as they are stored."""
     try:

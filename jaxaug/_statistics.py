@@ -1,0 +1,189 @@
+"""The mean and the deviation of each channel of a source, for `Normalize`."""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxaug._pieces import PIECE, Journal, run_pieces
+from jaxaug.decode import Encoded
+from jaxaug.decode._cpus import usable_cpus
+from jaxaug.decode.image.deep.read import nodata_in
+from jaxaug.decode.image.form import PixelForm
+from jaxaug.decode.image.host.decode_image import decode_as
+from jaxaug.decode.image.parse.headers import DEEP, MAX_PIXELS, read_headers
+from jaxaug.decode.image.parse.other_formats import format_of
+from jaxaug.errors import DecodeError, SourceError
+from jaxaug.iterators.sources.storage.byte_progress import byte_progress
+
+_LEVELS = {"uint8": 255, "uint16": 65535, "float32": 1}  # what is 1.0 to `Normalize`
+
+
+class Statistics(NamedTuple):
+    """What a source holds, a number for each channel.
+
+    Attributes:
+      mean, std: in the units of `Normalize`, [0, 1] of levels, else those of the file.
+      pixels: how many there are, without those of no data (GDAL) and NaN.
+      images: that were read.
+      bad: that could not be.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    pixels: tuple[int, ...]
+    images: int
+    bad: int
+
+
+class Sums(NamedTuple):
+    """Exact sums over pixels, for each channel: of integers ints, of floats those of float64.
+
+    Attributes:
+      pixels: how many there are.
+      total: of their numbers.
+      squares: of the squares of these.
+      images, bad: how many were read, and could not be.
+    """
+
+    pixels: list[int]
+    total: list[Any]
+    squares: list[Any]
+    images: int
+    bad: int
+
+
+def statistics(source: Any, form: PixelForm, processes: int | None = None) -> Statistics:
+    """Return the statistics of a source's images, at their full size.
+
+    Those of integers are exact: sums of ints, rounded once at the end. A run that is killed goes on
+    where it ended.
+
+    Args:
+      source: with a column "image" of encoded bytes.
+      form: of the pixels, as `decode.Image` takes it.
+      processes: None for one on each CPU that this process may use.
+
+    Raises:
+      SourceError: no image could be read, or their channels differ.
+    """
+    count = len(source)
+    journal = Journal(_journal_path(source, form), [source.fingerprint(), count, repr(form)])
+    results = journal.resume()
+    starts = [start for start in range(0, count, PIECE) if start not in results]
+    work = partial(sums_of, form)
+    with byte_progress(len(starts) * PIECE, "statistics") as advance:
+        for start, result in run_pieces(work, source, starts, processes or usable_cpus()):
+            journal.add(start, result)
+            results[start] = result
+            advance(PIECE)
+    found = [Sums(*each) for _, each in sorted(results.items())]
+    statistics = _finish(found, _LEVELS[form.dtype])
+    journal.remove()
+    return statistics
+
+
+def _journal_path(source: Any, form: PixelForm) -> str:
+    """Return a file in the cache of the user, one for each source and form."""
+    name = hashlib.blake2b(f"{source.fingerprint()}{form}".encode(), digest_size=8).hexdigest()
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = os.path.join(cache, "jaxaug")
+    os.makedirs(folder, exist_ok=True)
+    return os.path.join(folder, f"{name}.statistics")
+
+
+def sums_of(form: PixelForm, source: Any, start: int) -> Sums:
+    """Return the sums over the records of the piece that begins with `start`."""
+    column = source.read(np.arange(start, min(start + PIECE, len(source))))["image"]
+    if not isinstance(column, Encoded):
+        raise SourceError(
+            "`source` must have a column 'image' of encoded bytes: the statistics of arrays are "
+            "`mean` and `std` of NumPy."
+        )
+    found: list[Sums] = []
+    bad = 0
+    for row in range(len(column.lengths)):
+        try:
+            found.append(_of_image(column.take(slice(row, row + 1)), form))
+        except DecodeError:
+            bad += 1
+    return _joined(found)._replace(bad=bad) if found else Sums([], [], [], 0, bad)
+
+
+def _of_image(encoded: Encoded, form: PixelForm) -> Sums:
+    pixels = decode_as(encoded, form, MAX_PIXELS, "error")
+    data = encoded.view(0)
+    nodata = None
+    if read_headers(encoded, MAX_PIXELS, "error", form).kind[0] == DEEP:
+        nodata = nodata_in(data, format_of(data) or "", form)
+    channels = [pixels[..., channel].ravel() for channel in range(pixels.shape[2])]
+    if nodata is not None:
+        channels = [each[each != nodata] for each in channels]
+    if pixels.dtype.kind == "f":
+        floats = [each[~np.isnan(each)].astype(np.float64) for each in channels]
+        totals = [float(each.sum()) for each in floats]
+        return Sums([each.size for each in floats], totals, _float_squares(floats), 1, 0)
+    levels = np.arange(np.iinfo(pixels.dtype).max + 1)
+    counts = [np.bincount(each, minlength=len(levels)) for each in channels]
+    # At most 2^31 pixels: their squares of 32 bits fit 64.
+    totals = [int(each @ levels) for each in counts]
+    squares = [int(each @ (levels * levels)) for each in counts]
+    return Sums([each.size for each in channels], totals, squares, 1, 0)
+
+
+def _float_squares(channels: list[np.ndarray]) -> list[float]:
+    return [float((each * each).sum()) for each in channels]
+
+
+def _joined(parts: Sequence[Sums]) -> Sums:
+    """Return the sums of all parts; floats are added exactly, and rounded once."""
+    widths = {len(part.pixels) for part in parts if part.images}
+    if len(widths) > 1:
+        raise SourceError(
+            f"the images must have one number of channels, got {sorted(widths)}: give --channels."
+        )
+    read = [part for part in parts if part.images]
+    add = [list(zip(*(getattr(part, name) for part in read))) for name in Sums._fields[:3]]
+    count, total, squares = ([_sum(each) for each in columns] for columns in add)
+    images = sum(part.images for part in parts)
+    return Sums(count, total, squares, images, sum(part.bad for part in parts))
+
+
+def _sum(numbers: Sequence[Any]) -> Any:
+    return math.fsum(numbers) if isinstance(numbers[0], float) else sum(numbers)
+
+
+def _finish(parts: Sequence[Sums], full: int) -> Statistics:
+    if not any(part.images for part in parts):
+        raise SourceError("no image could be read: `python -m jaxaug verify` tells why.")
+    sums = _joined(parts)
+    means, deviations = [], []
+    for count, total, squares in zip(sums.pixels, sums.total, sums.squares):
+        mean = Fraction(total) / max(count, 1)
+        variance = Fraction(squares) / max(count, 1) - mean * mean
+        means.append(float(mean / full))
+        deviations.append(math.sqrt(max(variance, 0)) / full)
+    return Statistics(tuple(means), tuple(deviations), tuple(sums.pixels), sums.images, sums.bad)
+
+
+def lines(found: Statistics) -> Iterator[str]:
+    """Yield a line for each channel, and the `Normalize` of them."""
+    for channel, (mean, std, count) in enumerate(zip(found.mean, found.std, found.pixels)):
+        yield f"channel {channel}: mean {mean:.9g}, std {std:.9g} of {count:,} pixels"
+    bad = f"; {found.bad:,} could not be read" if found.bad else ""
+    yield f"{found.images:,} images{bad}"
+    mean, std = (", ".join(f"{each:.6g}" for each in numbers) for numbers in found[:2])
+    yield f"augment.Normalize([{mean}], [{std}])"
+
+
+def write(path: str, found: Statistics) -> None:
+    """Write them as JSON."""
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(found._asdict(), file, indent=1)
+        file.write("\n")
