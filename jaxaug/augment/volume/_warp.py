@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxaug._typing import Array, Scalar
 from jaxaug.augment._base import VolumeInfo
+from jaxaug.augment._xla import barrier
 from jaxaug.augment.matrix import is_static
 
 Shape = tuple[int, int, int]
@@ -199,7 +200,9 @@ def linear(values: Array, places: Places, mode: str, fill: Scalar) -> Array:
     for place, side in zip(places, values.shape):
         position = _reflected(place - 0.5, side) if mode == "reflect" else place - 0.5
         position = position + 1 if mode == "constant" else position
-        position = jnp.clip(position, 0.0, side - 1.0)
+        # Each reader would compute its own, and round it in its own way: the voxel and the share of
+        # its neighbor must be of one number.
+        position = barrier(jnp.clip(position, 0.0, side - 1.0))
         first = jnp.clip(jnp.floor(position), 0.0, max(side - 2.0, 0.0))
         index.append(first.astype(jnp.int32))
         shares.append((position - first)[..., None])
