@@ -1,6 +1,7 @@
 """The Decoder: it checks the images of a batch, passes them to a backend and counts them."""
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from jaxaug.decode._column import Decoded
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded, ImageBatch
 from jaxaug.decode.image.backend import Backend, DecodedPixels
+from jaxaug.decode.image.deep.jpeg2000 import decode_on
 from jaxaug.decode.image.fit import fit_size
 from jaxaug.decode.image.form import PixelForm, pixel_form
 from jaxaug.decode.image.host.host_backend import HostBackend
@@ -422,7 +424,10 @@ def _make_backend(
             "\"gray\", which the JPEG engines do not give, got 'nvjpeg'."
         )
     if backend == "host" or not on_gpus or not form.is_usual:
-        return "host", HostBackend(devices, canvas, num_threads, form)
+        begin = None
+        if backend == "auto" and on_gpus and not deterministic:
+            begin = functools.partial(_begin_thread, devices[0].local_hardware_id or 0)
+        return "host", HostBackend(devices, canvas, num_threads, form, begin)
     from jaxaug.decode.image.nvjpeg.nvjpeg_backend import NvjpegBackend
     from jaxaug.decode.native.cuda import CudaError
     from jaxaug.decode.native.libnvjpeg import NvjpegError
@@ -438,6 +443,16 @@ def _make_backend(
             f"jaxaug decodes on the host, because the GPU's JPEG engines cannot be used: {error}"
         )
         return "host", HostBackend(devices, canvas, num_threads, form)
+
+
+def _begin_thread(ordinal: int) -> None:
+    """Have a host thread decode JPEG 2000 on a GPU, where nvJPEG2000 is installed."""
+    from jaxaug.decode.native.cuda import CudaError
+    from jaxaug.decode.native.libnvjpeg2k import Jpeg2000Decoder
+    from jaxaug.decode.native.load_library import LibraryError
+
+    with contextlib.suppress(LibraryError, CudaError, RuntimeError):
+        decode_on(Jpeg2000Decoder(ordinal))
 
 
 def _copy_and_release(decoded: Decoded) -> list[jax.Array]:

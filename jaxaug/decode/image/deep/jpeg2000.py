@@ -1,10 +1,12 @@
-"""JPEG 2000 of any bits and number of components, by OpenJPEG in imagecodecs.
+"""JPEG 2000 of any bits and number of components, by OpenJPEG in imagecodecs or on a GPU.
 
 Reference: ITU-T T.800 A.5.1 (SIZ), I.5.3 (the header of a JP2).
 """
 
 import re
 import struct
+import threading
+from typing import Any
 
 import numpy as np
 
@@ -94,7 +96,21 @@ def _defined_alpha(content: memoryview, colors: str) -> str:
     return ""
 
 
+_thread = threading.local()
+
+
+def decode_on(decoder: Any) -> None:
+    """Have this thread decode by a `Jpeg2000Decoder` what that can."""
+    _thread.decoder = decoder
+
+
 def decode(data: memoryview, layout: Layout) -> np.ndarray:
     """Return [h, w, samples] of a codestream."""
+    decoder = getattr(_thread, "decoder", None)
+    if decoder is not None and layout.dtype.str[1:] in ("u1", "u2"):
+        shape = (layout.height, layout.width, layout.samples)
+        pixels = decoder.decode(bytes(data), shape, layout.dtype)
+        if pixels is not None:
+            return pixels
     pixels = library("imagecodecs").jpeg2k_decode(data, numthreads=1)
     return pixels.reshape(layout.height, layout.width, -1)

@@ -1,6 +1,6 @@
 """The host backend: threads that decode onto canvases in host memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,6 +28,7 @@ class HostBackend:
       canvas: (H, W).
       num_threads: at least 1; the threads start with the first batch.
       form: of the pixels.
+      begin: called by each thread when it starts.
     """
 
     in_flight = 1  # a batch keeps all threads busy
@@ -35,14 +36,19 @@ class HostBackend:
     bytes_held = 0
 
     def __init__(
-        self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int, form: PixelForm
+        self,
+        devices: Sequence[Device],
+        canvas: tuple[int, int],
+        num_threads: int,
+        form: PixelForm,
+        begin: Callable[[], None] | None = None,
     ):
         self._devices = devices
         self._form = None if form.is_usual else form
         shape = (*canvas, form.count)
         self._memory = CanvasPool(shape, _FREE_BATCHES * len(devices), form.dtype)
         self._num_threads = num_threads
-        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
+        self._pool = ThreadPoolExecutor(num_threads, "jaxaug-decode", begin)
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedPixels:
         """Decode the good rows; see `Backend`."""
