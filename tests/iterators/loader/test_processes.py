@@ -27,19 +27,41 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 from jaxaug import Decoder, Loader
-from jaxaug.decode import Encoded
+from jaxaug.decode import Encoded, Image, Ragged, Tokenized
 from jaxaug.iterators import InMemory
 from tests.images import encode, jpegs
 
 MASKS = Encoded.from_bytes([encode(np.full((40, 56), i, np.uint8), "PNG") for i in range(22)])
 
+# No page to three in a record, of several sizes, a text, and as many numbers as pages twice.
+COUNTS = np.arange(22) % 4
+FILES = [jpegs(1, 16 + k % 5, 30, seed=k)[0] for k in range(int(COUNTS.sum()))]
+PAGES = Ragged(Encoded.from_bytes(FILES), COUNTS, 3)
+NUMBERS = Ragged(np.arange(2 * COUNTS.sum(), dtype=np.int32), 2 * COUNTS, 6, -1)
+TEXTS = Encoded.from_bytes([b"a " * int(k) + b"text" for k in COUNTS])
+MANY = {
+    "pages": Image(canvas=(24, 32)),
+    "caption": Tokenized(lambda text: list(map(len, text.split())), 3),
+}
+if platform == "gpu":
+    MANY = {}
+
 class Pairs(InMemory):
     def read(self, indices):
-        return super().read(indices) | {"mask": MASKS.take(indices)}
+        columns = super().read(indices) | {"mask": MASKS.take(indices)}
+        if MANY:
+            columns["pages"] = PAGES.take(indices)
+            columns["numbers"] = NUMBERS.take(indices)
+            columns["caption"] = TEXTS.take(indices)
+        return columns
 
 def transform(key, sample):
     noise = jax.random.uniform(key, (), jnp.float32)
-    return {"image": sample["image"].astype(jnp.float32) * noise, "mask": sample["mask"]}
+    image = sample["image"].astype(jnp.float32) * noise
+    rest = {name: value for name, value in sample.items() if name != "size"}
+    if MANY:
+        rest["pages"] = rest["pages"].astype(jnp.float32) * noise
+    return {**rest, "image": image}
 
 devices = np.array(jax.devices())
 square = devices.reshape(2, -1)
@@ -60,20 +82,25 @@ options |= {"sharding": sharding, "keep": keep or None}
 # there the Loader's own must be deterministic by itself
 if platform == "gpu" and layout != "replicated across":
     options["decode"] = Decoder((64, 64), "nvjpeg", deterministic=True)
+elif MANY:
+    options["decode"] = MANY
 with jax.thread_guard(True), Loader(source, 8, **options) as loader:
     across = layout == "replicated across" or layout == "replicated" and count == 4
     assert loader.decoders["image"].deterministic is (platform == "gpu" or across)
     for number, batch in enumerate(loader.steps()):
         epoch = number // len(loader)
+        others = sorted(batch.keys() - {"index", "image", "mask"})
+        assert len(others) == (11 if MANY else 2), others
         shards = [
             {int(s.index[0].start or 0): np.asarray(s.data) for s in batch[name].addressable_shards}
-            for name in ("index", "image", "mask")
+            for name in ("index", "image", "mask", *others)
         ]
         for start, index in shards[0].items():
             for offset, record in enumerate(index):
                 mask = shards[2][start][offset][:40, :56]
                 assert (mask == (255 if record < 0 else record)).all(), (record, mask)
-                digest = hashlib.sha1(shards[1][start][offset].tobytes()).hexdigest()
+                each = [shard[start][offset].tobytes() for shard in shards[1:]]
+                digest = hashlib.sha1(b"".join(each)).hexdigest()
                 rows.append([epoch, start + offset, int(record), digest])
     state = loader.get_state()
 print("ROWS", json.dumps([rows, state]), flush=True)
