@@ -79,9 +79,9 @@ class DeviceStore(RecordStore):
         if not np.array_equal(devices, own):
             return self._take_moved(packed, plan_moves(devices, slots, self._devices))
         slot_bytes = slots.astype(np.uint32)[:, None].view(np.uint8)
-        placed = jax.device_put(np.concatenate([packed, slot_bytes], 1), self._layout.split)
-        with self._launching:
-            return self._take_compiled[len(indices)](self._records, placed)
+        numbers = np.concatenate([packed, slot_bytes], 1)
+        with self._launching:  # which copies NumPy arrays in a tenth of the time of `device_put`
+            return self._take_compiled[len(indices)](self._records, numbers)
 
     def _take_moved(self, packed: np.ndarray, moves: Moves) -> Any:
         """Return rows of which some lie on other devices."""

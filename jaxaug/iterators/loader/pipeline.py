@@ -40,8 +40,8 @@ class Pipeline(Generic[T]):
 
     One thread iterates `reads` and hands each batch to a pool of `workers` threads that call
     `build`; batches whose rows are kept it launches itself. It owns reads and pool: it closes them
-    when the batches end or when it is told to stop. About `depth` batches are being built or
-    finished at a time. Each is built to its end, so that a decoder that others use too is never
+    when the batches end or when it is told to stop. `depth` batches, or two runs, are being built
+    or finished at a time. Each is built to its end, so that a decoder that others use too is never
     held by a batch that waits for its consumer.
 
     Nothing here refers to the Loader, so a Loader that is dropped can be collected and stop the
@@ -173,8 +173,10 @@ class Pipeline(Generic[T]):
 
     def _put(self, read: ReadBatch, pool: ThreadPoolExecutor) -> bool:
         """Start a batch once there is room for it; return False when the consumer has stopped."""
+        # The device computes a run while the one before it is taken.
+        room = max(self._depth, len(read.cursors) + 1)
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or len(self._pending) < self._depth)
+            self._changed.wait_for(lambda: self._stopped or len(self._pending) < room)
             if self._stopped:
                 return False
 

@@ -163,6 +163,34 @@ def test_no_more_batches_wait_for_their_consumer_than_the_depth():
         pipeline.join()
 
 
+def test_two_runs_wait_for_their_consumer():
+    cursors = (Cursor(0, 8), Cursor(0, 16), Cursor(0, 24), Cursor(1, 0))
+
+    def reads():
+        while True:
+            yield ReadBatch(0, cursors[-1], np.zeros(1), np.zeros(1), {}, run=cursors)
+
+    launched = []
+
+    def launch(read):
+        launched.append(read)
+        return list(read.run)
+
+    pipeline = Pipeline(reads(), launched.append, launch, workers=2, depth=3)
+    pipeline.start()
+    try:
+        for number in range(12):
+            count = 2 + number // 4
+            assert soon(lambda count=count: len(launched) == count)
+            time.sleep(0.02)
+            assert len(launched) == count
+            assert pipeline.peek().after == pipeline.peek().result.result() == cursors[number % 4]
+            pipeline.pop()
+    finally:
+        pipeline.stop()
+        pipeline.join()
+
+
 def test_a_source_may_close_the_loader_that_reads_it():
     class Closing(InMemory):
         loader = None
