@@ -110,6 +110,24 @@ def _nvidia() -> Iterator[tuple[str, str]]:
                 yield f"memory {device.id}", _memory(free, total, buffer_budget(total))
     except (ImportError, RuntimeError) as error:
         yield "nvJPEG", f"cannot be used: {error}"
+    yield "NVDEC", _video_engines()
+
+
+def _video_engines() -> str:
+    """Return the library of the video engines, and which codecs they decode how many at once."""
+    from jaxaug.decode.native import cuda, libnvcuvid
+    from jaxaug.decode.video.nvdec.engines import Form, capabilities
+
+    try:
+        with cuda.on_device(jax.local_devices()[0].local_hardware_id or 0):
+            engines = {
+                name: int(capabilities(Form(number, False, 8)).engines)
+                for name, number in libnvcuvid.CODECS.items()
+            }
+    except (ImportError, RuntimeError) as error:
+        return f"cannot be used, host threads decode videos: {error}"
+    found = ", ".join(f"{name} {count}" for name, count in engines.items() if count)
+    return f"{libnvcuvid.path()}; engines: {found or 'none'}; sessions keep surfaces of their own"
 
 
 def _memory(free: int, total: int, budget: int) -> str:

@@ -3,9 +3,8 @@
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -17,20 +16,20 @@ from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded, Span
 from jaxaug.decode.image.column import canvas_of
-from jaxaug.decode.image.fit import fit_size
-from jaxaug.decode.image.host.canvas_pool import CanvasPool
 from jaxaug.decode.video.clips import EARLY, Clips
 from jaxaug.decode.video.container import find_container
 from jaxaug.decode.video.convert import frames_to_rgb
 from jaxaug.decode.video.decode_video import MAX_PIXELS, decode_video
 from jaxaug.decode.video.host import Frame, decode_frames
-from jaxaug.decode.video.planes import Planes, fit_planes, write_planes
+from jaxaug.decode.video.host_frames import PLANES, HostCanvases, HostFrames
 from jaxaug.decode.video.stored import StoredVideos, table_of
 from jaxaug.decode.video.stream import VideoFile, import_av
 from jaxaug.decode.video.table import Table
 from jaxaug.errors import DecodeError
 
-_FREE_BATCHES = 3  # whose memory waits for others
+if TYPE_CHECKING:
+    from jaxaug.decode.video.nvdec.nvdec_frames import NvdecCanvases, NvdecFrames
+
 _SAMPLED_VIDEOS = 32  # whose first frames are looked at
 
 
@@ -66,6 +65,8 @@ class Video(ColumnDecoder):
       canvas: (H, W) in pixels; larger videos are shrunk to it, antialiased, with their aspect kept.
         None: picked as that of images, from the first frames of some.
       max_pixels: a video with more in a frame is a bad record.
+      backend: "host"; "nvdec", the engines of NVIDIA's GPUs, and the host for what they refuse;
+        "auto" is "host".
       num_threads: of the host; None for one for each CPU.
 
     Raises:
@@ -87,13 +88,20 @@ class Video(ColumnDecoder):
     canvas: tuple[int, int] | None = None
     max_pixels: int = MAX_PIXELS
     # Not part of what processes compare: hosts may differ.
+    backend: str = dataclasses.field(default="auto", repr=False)
     num_threads: int | None = dataclasses.field(default=None, repr=False)
     # Set by `fit`: True where a video has chroma of the size of its luma, and so the canvases.
     whole_chroma: bool = dataclasses.field(default=False, repr=False)
+    # Set by `fit`: True where GPUs have engines, and so the planes.
+    engines: bool = dataclasses.field(default=False, repr=False)
 
     reads_parts = True
-    in_flight = 1  # a batch keeps all threads busy
-    counted = ("shrunk", "frames_decoded")
+    counted = ("shrunk", "frames_decoded", "on_engines")
+
+    @property
+    def on_device(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The planes, where the engines write them."""
+        return PLANES if self.engines else ()
 
     @property
     def draws(self) -> bool:
@@ -107,6 +115,7 @@ class Video(ColumnDecoder):
             check_size("canvas", self.canvas)
         check_choice("pad", self.pad, ("last", "mask"))
         check_positive_int("max_pixels", self.max_pixels)
+        check_choice("backend", self.backend, ("auto", "nvdec", "host"))
         if self.num_threads is not None:
             check_positive_int("num_threads", self.num_threads)
         _ = self.clips  # checks the others
@@ -142,7 +151,8 @@ class Video(ColumnDecoder):
         shapes = [(frame.planes.luma.shape, frame.planes.chroma.shape[1:]) for frame in found]
         whole = any(luma == chroma for luma, chroma in shapes)
         canvas = self.canvas or canvas_of(sizes, "Video")[0]
-        return dataclasses.replace(self, canvas=canvas, whole_chroma=whole)
+        engines = _has_engines(self.backend)
+        return dataclasses.replace(self, canvas=canvas, whole_chroma=whole, engines=engines)
 
     def needed_bytes(
         self, stored: StoredVideos | None, span: Span | None, keys: np.ndarray
@@ -180,9 +190,9 @@ class Video(ColumnDecoder):
         }
 
     def open(self, devices: Sequence[Device], deterministic: bool) -> "VideoReader":
-        """Return the host half, with its threads; the same pixels on every host."""
-        del devices, deterministic
-        return VideoReader(self)
+        """Return the host half, with its threads; every backend gives the same planes."""
+        del deterministic
+        return VideoReader(self, _make_backend(self, devices))
 
     def place(
         self, name: str, row: Mapping[str, Array], siblings: Mapping[str, Any], valid: Array
@@ -215,6 +225,30 @@ class Video(ColumnDecoder):
         """Return the first frame of one record."""
         assert isinstance(values, Encoded)
         return decode_video(values.view(0), frames=[0], max_pixels=self.max_pixels)[0]
+
+
+def _has_engines(backend: str) -> bool:
+    """Return True where videos are decoded by NVIDIA's engines.
+
+    Raises:
+      LibraryError, RuntimeError: they are asked for and cannot be used.
+    """
+    if backend != "nvdec":
+        return False
+    from jaxaug.decode.native import libnvcuvid
+
+    libnvcuvid.load()
+    return True
+
+
+def _make_backend(video: Video, devices: Sequence[Device]) -> "HostFrames | NvdecFrames":
+    """Return what decodes the frames of a fitted description."""
+    if video.engines and devices[0].platform == "gpu":
+        from jaxaug.decode.video.nvdec.nvdec_frames import NvdecFrames
+
+        return NvdecFrames(video.forms(), devices)
+    threads = video.num_threads or usable_cpus()
+    return HostFrames(video.forms(), threads, devices if video.engines else None)
 
 
 def _first_frames(column: Column, max_pixels: int) -> Iterator[Frame]:
@@ -260,25 +294,18 @@ def _shown(clips: Clips, table: Table, span: Span | None, row: int, key: np.ndar
 
 
 class VideoReader:
-    """The host half of `Video`: a pool of threads, a row for each.
+    """The host half of `Video`: a row for each thread of a backend.
 
     Args:
       video: fitted.
+      backend: decodes the frames.
     """
 
-    in_flight = Video.in_flight
-
-    def __init__(self, video: Video):
+    def __init__(self, video: Video, backend: "HostFrames | NvdecFrames"):
         self.running = video
+        self.in_flight = backend.in_flight
         self._clips = video.clips
-        forms = video.forms()
-        # Outside of a frame's size is what an earlier one has left: it is never shown.
-        self._memory = {
-            name: CanvasPool(forms[name].shape, _FREE_BATCHES) for name in ("luma", "chroma")
-        }
-        self._pool = ThreadPoolExecutor(
-            video.num_threads or usable_cpus(), thread_name_prefix="jaxaug-video"
-        )
+        self._backend = backend
         self._process = os.getpid()
 
     def check_rows(
@@ -314,24 +341,31 @@ class VideoReader:
         del siblings
         if os.getpid() != self._process:
             raise RuntimeError("this Loader was made before this process was forked: make it anew.")
+        count = len(wanted)
         arrays = {
-            name: self._memory[name].take(len(wanted)).pixels
-            if name in self._memory
-            else np.zeros((len(wanted), *form.shape), form.dtype)
+            name: np.zeros((count, *form.shape), form.dtype)
             for name, form in self.running.forms().items()
+            if name not in PLANES
         }
         arrays["frame"][:] = -1
-        rows = np.flatnonzero(wanted).tolist()
-        decode = partial(self._decode_row, values, checked, keys, arrays)
-        outcomes = list(self._pool.map(decode, rows))
+        canvases = self._backend.take(count)
+        try:
+            decode = partial(self._decode_row, values, checked, keys, arrays, canvases)
+            rows = np.flatnonzero(wanted).tolist()
+            outcomes = canvases.map(decode, rows)
+            planes = canvases.planes()
+        except BaseException:
+            canvases.release(())
+            raise
         failures = {row: found for row, found in zip(rows, outcomes) if isinstance(found, str)}
         valid = valid_rows(failures, wanted)
         shrunk = (arrays["size"] != arrays["original_size"]).any(axis=1) & valid
         counts = {
             "shrunk": int(shrunk.sum()),
             "frames_decoded": sum(found for found in outcomes if isinstance(found, int)),
+            "on_engines": canvases.on_engines,
         }
-        return Decoded(arrays, valid, failures, counts=counts)
+        return Decoded(arrays | planes, valid, failures, counts=counts, release=canvases.release)
 
     def _decode_row(
         self,
@@ -339,6 +373,7 @@ class VideoReader:
         stored: StoredVideos,
         keys: np.ndarray,
         arrays: Mapping[str, np.ndarray],
+        canvases: "HostCanvases | NvdecCanvases",
         row: int,
     ) -> str | int:
         """Put the clips of a row into the arrays; return what is wrong, or the frames decoded."""
@@ -348,44 +383,31 @@ class VideoReader:
             begin = int(values.first_bytes[row])
             with VideoFile(values.view(row), self.running.max_pixels, table, begin) as video:
                 clips = _shown(self._clips, video.table, values.span, row, keys[row : row + 1])
-                self._fill(video, clips, arrays)
+                found = canvases.decode(row, video, self._fill(video.table, clips, arrays))
+                for name, value in found._asdict().items():
+                    arrays[name][:] = value
                 return video.packets_read
         except DecodeError as error:
-            for name in arrays.keys() - self._memory.keys():
-                arrays[name][...] = 0
+            for array in arrays.values():
+                array[...] = 0
             arrays["frame"][...] = -1
             return error.reason
 
-    def _fill(self, video: VideoFile, clips: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
-        """Decode the clips int64[count, frames] of one video, -1 behind its end."""
+    def _fill(
+        self, table: Table, clips: np.ndarray, arrays: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        """Note which frames are shown when; return those of each canvas, -1 for none.
+
+        Args:
+          table: of the video.
+          clips: int64[count, frames], -1 behind the video's end.
+          arrays: of the row.
+        """
         arrays["frame"][...] = clips.reshape(arrays["frame"].shape)
         shown = np.where(clips < 0, clips.max(axis=1, keepdims=True), clips)
-        arrays["time"][...] = video.table.seconds[shown].reshape(arrays["time"].shape)
-        if self.running.pad == "mask":
-            shown = clips
-
-        places = shown.reshape(-1)
-        luma = arrays["luma"].reshape(-1, *arrays["luma"].shape[-2:])
-        chroma = arrays["chroma"].reshape(-1, *arrays["chroma"].shape[-3:])
-        size = None
-        for number, planes in decode_frames(video, np.unique(places[places >= 0])):
-            size = size or self._size(planes, arrays)
-            planes = fit_planes(planes, size, self.running.whole_chroma)
-            arrays["color"][:] = planes.color
-            for place in np.flatnonzero(places == number).tolist():
-                write_planes(planes, luma[place], chroma[place])
-
-    def _size(self, planes: Planes, arrays: dict[str, np.ndarray]) -> tuple[int, int]:
-        """Return the size of a video's frames on the canvas; note it, and what it was."""
-        assert self.running.canvas is not None
-        arrays["original_size"][:] = original = np.array([planes.luma.shape], np.int32)
-        arrays["orientation"][:] = planes.orientation
-        arrays["size"][:] = size = fit_size(original, self.running.canvas)
-        height, width = size[0].tolist()
-        return height, width
+        arrays["time"][...] = table.seconds[shown].reshape(arrays["time"].shape)
+        return (clips if self.running.pad == "mask" else shown).reshape(-1)
 
     def close(self) -> None:
         """Stop the threads, and free the memory that no batch holds."""
-        self._pool.shutdown(cancel_futures=True)
-        for pool in self._memory.values():
-            pool.close()
+        self._backend.close()

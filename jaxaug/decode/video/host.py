@@ -1,15 +1,12 @@
-"""The host backend: the frames of a video by FFmpeg, one thread for each.
-
-Another backend has the same door: a function of a `VideoFile` and of the frames that are asked for,
-which yields their planes.
-"""
+"""The frames of a video by FFmpeg, one thread for each video."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug.decode.video.planes import Planes, planes_of
+from jaxaug.decode.image.fit import fit_size
+from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, write_planes
 from jaxaug.decode.video.stream import VideoFile, import_av
 from jaxaug.decode.video.table import NONE, Run
 from jaxaug.errors import DecodeError
@@ -54,6 +51,50 @@ def decode_frames(video: VideoFile, numbers: np.ndarray) -> Iterator[Frame]:
     raise DecodeError(f"frame {min(missing)} of {len(video.table.frames)} cannot be decoded")
 
 
+class Shown(NamedTuple):
+    """What frames of a video on canvases are.
+
+    Attributes:
+      size: (h, w) on the canvases.
+      original_size: (h, w), upright.
+      color: what their planes mean.
+      orientation: the EXIF orientation that turned them.
+    """
+
+    size: tuple[int, int]
+    original_size: tuple[int, int]
+    color: Color
+    orientation: int
+
+
+def write_frames(
+    video: VideoFile, numbers: np.ndarray, luma: np.ndarray, chroma: np.ndarray
+) -> Shown:
+    """Write frames of a video to canvases, shrunk to fit.
+
+    Args:
+      video: where they are.
+      numbers: int64[k], the frame of each canvas; -1 for none, at least one is another.
+      luma: uint8[k, H, W].
+      chroma: uint8[k, 2, ceil(H / 2), ceil(W / 2)] or uint8[k, 2, H, W].
+
+    Raises:
+      DecodeError: one of them cannot be decoded.
+    """
+    canvas = luma.shape[1:]
+    shown = None
+    for number, planes in decode_frames(video, np.unique(numbers[numbers >= 0])):
+        if shown is None:
+            original = planes.luma.shape
+            height, width = fit_size(np.array([original], np.int32), canvas)[0].tolist()
+            shown = Shown((height, width), original, planes.color, planes.orientation)
+        planes = fit_planes(planes, shown.size, chroma.shape[2:] == canvas)
+        for place in np.flatnonzero(numbers == number).tolist():
+            write_planes(planes, luma[place], chroma[place])
+    assert shown is not None
+    return shown
+
+
 def first_frame(video: VideoFile) -> Any:
     """Return the first frame as PyAV has it.
 
@@ -82,11 +123,13 @@ def _pictures(video: VideoFile, numbers: np.ndarray) -> Iterator[tuple[int, Any]
 def _decode_run(video: VideoFile, run: Run) -> Iterator[Any]:
     table = video.table
     make_packet = import_av().Packet
-    for number, content in video.packets(run):
-        packet = make_packet(content)
-        time = int(table.times[number])
-        packet.pts = packet.dts = None if time == NONE else time
-        packet.is_keyframe = bool(table.keys[number])
-        yield from video.context.decode(packet)
-    yield from video.context.decode(None)
-    video.context.flush_buffers()
+    try:
+        for number, content in video.packets(run):
+            packet = make_packet(content)
+            time = int(table.times[number])
+            packet.pts = packet.dts = None if time == NONE else time
+            packet.is_keyframe = bool(table.keys[number])
+            yield from video.context.decode(packet)
+        yield from video.context.decode(None)
+    finally:  # also where nobody wants the rest
+        video.context.flush_buffers()

@@ -1,5 +1,6 @@
 """The planes of a frame: luma and chroma of 8 bits, upright, on canvases in host memory."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,15 +10,15 @@ from jaxaug.decode.video.table import Codec
 from jaxaug.errors import DecodeError
 
 # FFmpeg's formats of separate planes whose chroma has half or all of the size of luma: their bits.
-_BITS = {"yuv420p": 8, "yuvj420p": 8, "yuv420p10le": 10, "yuv420p12le": 12}
-_BITS |= {"yuv444p": 8, "yuvj444p": 8, "yuv444p10le": 10, "yuv444p12le": 12}
+BITS = {"yuv420p": 8, "yuvj420p": 8, "yuv420p10le": 10, "yuv420p12le": 12}
+BITS |= {"yuv444p": 8, "yuvj444p": 8, "yuv444p10le": 10, "yuv444p12le": 12}
 _FULL_RANGE = ("yuvj420p", "yuvj422p", "yuvj440p", "yuvj444p")
 # FFmpeg's AVColorSpace and AVColorRange, which are ISO/IEC 23091-2 table 4.
 _BT709 = (1, 7)
 _BT2020 = (9, 10)
 _WIDE = 2  # the range 0 to 255
 BT601, BT709, BT2020 = 0, 1, 2
-_ORIENTATIONS = (1, 8, 3, 6)  # of EXIF 2.3, by counter-clockwise quarter turns
+ORIENTATIONS = (1, 8, 3, 6)  # of EXIF 2.3, by counter-clockwise quarter turns
 Size = tuple[int, int]  # (height, width)
 
 
@@ -65,25 +66,52 @@ def planes_of(frame: Any, codec: Codec) -> Planes:
     Raises:
       DecodeError: it is turned by another angle than quarter turns.
     """
-    rotation = frame.rotation if codec.rotation is None else codec.rotation
+    told = seen(codec, frame)
+    turns = quarter_turns(told.rotation or 0)
+    name = told.pixels
+    # Turned, the pixel that has chroma for itself at an odd end would be the first.
+    odd = turns % 2 and (frame.height % 2 or frame.width % 2)
+    if odd or name not in BITS:
+        name = "yuvj444p" if color_of(told).full_range else "yuv444p"
+        frame = frame.reformat(format=name)
+        told = dataclasses.replace(told, pixels=name)
+    luma, cb, cr = (_plane(plane, BITS[name], turns) for plane in frame.planes[:3])
+    chroma = np.empty((2, *cb.shape), np.uint8)
+    chroma[0], chroma[1] = cb, cr
+    return Planes(luma, chroma, color_of(told), ORIENTATIONS[turns])
+
+
+def seen(codec: Codec, frame: Any) -> Codec:
+    """Return a codec with what a frame of PyAV tells, which the container may not have told."""
+    return dataclasses.replace(
+        codec,
+        rotation=frame.rotation if codec.rotation is None else codec.rotation,
+        pixels=frame.format.name,
+        space=int(frame.colorspace),
+        range=int(frame.color_range),
+    )
+
+
+def quarter_turns(rotation: int) -> int:
+    """Return counter-clockwise degrees as quarter turns, 0 to 3.
+
+    Raises:
+      DecodeError: they are others.
+    """
     turns, rest = divmod(rotation, 90)
     if rest:
         raise DecodeError(f"it is turned by {rotation} degrees, not by quarter turns")
-    name = frame.format.name
-    full_range = name in _FULL_RANGE or int(frame.color_range) == _WIDE
-    # Turned, the pixel that has chroma for itself at an odd end would be the first.
-    odd = turns % 4 and (frame.height % 2 or frame.width % 2)
-    if odd or name not in _BITS:
-        name = "yuvj444p" if full_range else "yuv444p"
-        frame = frame.reformat(format=name)
-    luma, cb, cr = (_plane(plane, _BITS[name], turns) for plane in frame.planes[:3])
-    chroma = np.empty((2, *cb.shape), np.uint8)
-    chroma[0], chroma[1] = cb, cr
-    siting = (0, -1 if codec.chroma_left and cb.shape != luma.shape else 0)
-    for _ in range(turns % 4):
+    return turns % 4
+
+
+def color_of(codec: Codec) -> Color:
+    """Return what the planes of a codec mean, once they are upright."""
+    halved = codec.pixels.startswith(("yuv420", "yuvj420"))
+    siting = (0, -1 if codec.chroma_left and halved else 0)
+    for _ in range(quarter_turns(codec.rotation or 0)):
         siting = (-siting[1], siting[0])
-    color = Color(_matrix(int(frame.colorspace)), int(full_range), *siting)
-    return Planes(luma, chroma, color, _ORIENTATIONS[turns % 4])
+    full_range = codec.pixels in _FULL_RANGE or codec.range == _WIDE
+    return Color(_matrix(codec.space), int(full_range), *siting)
 
 
 def _matrix(space: int) -> int:

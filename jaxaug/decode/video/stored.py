@@ -1,5 +1,6 @@
 """Tables of videos for an index, so that a clip needs no look at its container."""
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.video.decode_video import MAX_PIXELS
 from jaxaug.decode.video.host import first_frame
-from jaxaug.decode.video.planes import planes_of
+from jaxaug.decode.video.planes import planes_of, seen
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Table
 from jaxaug.errors import DecodeError
@@ -44,9 +45,9 @@ def _read(data: memoryview) -> bytes:
     try:
         with VideoFile(data, MAX_PIXELS) as video:
             frame = first_frame(video)
-            codec = video.table.codec
-            planes = planes_of(frame, codec)
-            table = video.table.turned(frame.rotation)
+            planes = planes_of(frame, video.table.codec)
+            codec = seen(video.table.codec, frame)
+            table = dataclasses.replace(video.table, codec=codec)
             if not video.whole:
                 return b""
         with VideoFile(data, MAX_PIXELS, table) as again:

@@ -83,15 +83,18 @@ class Table:
         return packets[np.argsort(self.times[packets], kind="stable")] if self.timed else packets
 
     @cached_property
+    def ranks(self) -> np.ndarray:
+        """The place int64[k] of each packet in the order of times, also of those not shown."""
+        found = np.empty(len(self.times), np.int64)
+        found[np.argsort(self.times, kind="stable")] = np.arange(len(found))
+        return found
+
+    @cached_property
     def seconds(self) -> np.ndarray:
         """The time float64[n] of each frame."""
         if self.timed:
             return self.times[self.frames] * self.unit
         return np.arange(len(self.frames)) / self.rate
-
-    def turned(self, rotation: int) -> "Table":
-        """Return the table of frames that are all turned alike."""
-        return dataclasses.replace(self, codec=dataclasses.replace(self.codec, rotation=rotation))
 
     def runs(self, numbers: np.ndarray) -> "list[Run]":
         """Return the runs of packets that frames int64[m] need."""

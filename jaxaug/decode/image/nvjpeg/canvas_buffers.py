@@ -47,11 +47,11 @@ class BufferPool:
 
     Args:
       ordinal: number of the CUDA device.
-      canvas_shape: (H, W, channels) of each row.
+      canvas_shape: of each row, such as (H, W, channels).
       budget: bytes that all buffers together may take; one buffer is made even if it takes more.
     """
 
-    def __init__(self, ordinal: int, canvas_shape: tuple[int, int, int], budget: int):
+    def __init__(self, ordinal: int, canvas_shape: tuple[int, ...], budget: int):
         self._ordinal = ordinal
         self._canvas_shape = canvas_shape
         self._row_bytes = math.prod(canvas_shape)
@@ -165,13 +165,13 @@ class CanvasBuffer:
     """The canvases of one batch, on the device that is current in the threads that use it.
 
     Args:
-      canvas_shape: (H, W, channels) of each row.
+      canvas_shape: of each row, such as (H, W, channels).
 
     Attributes:
       readers: arrays whose computation reads the canvases; `prepare` waits for them.
     """
 
-    def __init__(self, canvas_shape: tuple[int, int, int]):
+    def __init__(self, canvas_shape: tuple[int, ...]):
         self.readers: Any = ()
         self._canvas_shape = canvas_shape
         self._row_bytes = math.prod(canvas_shape)

@@ -1,0 +1,1 @@
+"""Videos on NVIDIA's engines: the same planes as the host's, in device memory."""

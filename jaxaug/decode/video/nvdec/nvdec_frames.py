@@ -1,0 +1,271 @@
+"""The NVDEC backend: threads that each keep sessions of the engines, and canvases on the GPUs.
+
+The engines decode what `engines.engine_form` says. The host decodes everything else, and whatever
+the engines find errors in, so that both say the same of damaged videos; its planes are copied.
+
+Several rows are decoded at once on each GPU, by a thread each, two for an engine: while one reads
+headers in Python, the other's pictures keep the engine busy.
+"""
+
+import math
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from jaxaug._typing import Device
+from jaxaug.decode.image.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
+from jaxaug.decode.native import cuda, libnvcuvid
+from jaxaug.decode.video.host import Shown, first_frame, write_frames
+from jaxaug.decode.video.host_frames import PLANES
+from jaxaug.decode.video.nvdec.engines import EngineError, engine_count, engine_form
+from jaxaug.decode.video.nvdec.place_planes import compile_place_kernels
+from jaxaug.decode.video.nvdec.placer import Canvases
+from jaxaug.decode.video.nvdec.worker import Row, Worker
+from jaxaug.decode.video.planes import ORIENTATIONS, color_of, quarter_turns, seen
+from jaxaug.decode.video.stream import VideoFile
+from jaxaug.decode.video.table import Codec
+
+_THREADS_PER_ENGINE = 2
+Forms = dict[str, jax.ShapeDtypeStruct]
+T = TypeVar("T")
+
+
+class NvdecFrames:
+    """The engines of some GPUs, on each of which lies an equal number of a batch's rows.
+
+    Args:
+      forms: of the planes of a row, by `PLANES`.
+      devices: CUDA devices of this process.
+
+    Raises:
+      LibraryError, CuvidError, CudaError: the engines cannot be used here.
+    """
+
+    in_flight = 2  # one is finished while the next keeps the engines busy
+
+    def __init__(self, forms: Forms, devices: Sequence[Device]):
+        libnvcuvid.load()
+        cuda.core()
+        self._gpus: list[_Gpu] = []
+        # Runs at `close`, when the last reference goes, and if a GPU cannot be used.
+        self._finalizer = weakref.finalize(self, _close, self._gpus, os.getpid())
+        self._finalizer.atexit = False
+        with cuda.on_device(devices[0].local_hardware_id or 0):
+            for device in devices:
+                self._gpus.append(_Gpu(device, forms))
+
+    @property
+    def bytes_held(self) -> int:
+        """The device memory of canvases and kernels; that of sessions is the driver's."""
+        return sum(gpu.bytes_held for gpu in self._gpus)
+
+    def take(self, rows: int) -> "NvdecCanvases":
+        """Return canvases for the rows of a batch; waits for earlier ones if need be.
+
+        Raises:
+          MemoryError: a device has none left.
+        """
+        parts: list[_Part] = []
+        with cuda.on_device(self._gpus[0].ordinal):
+            try:
+                for gpu in self._gpus:
+                    parts.append(gpu.take(rows // len(self._gpus)))
+            except BaseException:
+                for part in parts:
+                    part.release(())
+                raise
+        return NvdecCanvases(parts)
+
+    def close(self) -> None:
+        """Stop the threads and free all memory, that of taken canvases when they are released."""
+        self._finalizer()
+
+
+class NvdecCanvases:
+    """The canvases of a batch."""
+
+    def __init__(self, parts: "list[_Part]"):
+        self._parts = parts
+        self._by_engines: list[int] = []  # rows; lists may be appended to by several threads
+
+    @property
+    def on_engines(self) -> int:
+        """How many videos the engines have decoded."""
+        return len(self._by_engines)
+
+    def map(self, function: Callable[[int], T], rows: Sequence[int]) -> list[T]:
+        """Return what a function returns of each row, called in threads of the row's GPU."""
+        futures = {row: self._part(row)[0].gpu.submit(function, row) for row in rows}
+        try:
+            wait(futures.values())
+        except BaseException:
+            for future in futures.values():
+                future.cancel()
+            wait(futures.values())  # before anybody frees canvases
+            raise
+        return [futures[row].result() for row in rows]
+
+    def decode(self, row: int, video: VideoFile, numbers: np.ndarray) -> Shown:
+        """Write frames int64[k] to the canvases of a row; see `write_frames`."""
+        part, place = self._part(row)
+        found = part.decode_on_engines(place, video, numbers)
+        if found is None:
+            return part.decode_on_host(place, video, numbers)
+        self._by_engines.append(row)
+        return found
+
+    def planes(self) -> dict[str, Any]:
+        """Return a list with the canvases of each device."""
+        return {name: [part.view(name) for part in self._parts] for name in PLANES}
+
+    def release(self, readers: Any) -> None:
+        """Give the memory back; arrays whose computation reads it are waited for."""
+        for part in self._parts:
+            part.release(readers)
+
+    def _part(self, row: int) -> "tuple[_Part, int]":
+        rows = self._parts[0].rows
+        return self._parts[row // rows], row % rows
+
+
+class _Gpu:
+    """One GPU: its threads, each with a `Worker`, and its memory for canvases.
+
+    Args:
+      device: of CUDA.
+      forms: of the planes of a row.
+    """
+
+    def __init__(self, device: Device, forms: Forms):
+        self.ordinal = device.local_hardware_id or 0
+        self.forms = forms
+        self._device = device
+        cuda.set_device(self.ordinal)
+        _, total = cuda.call("cudaMemGetInfo")
+        budget = buffer_budget(int(total)) // len(PLANES)
+        self.buffers = {}
+        for name in PLANES:
+            self.buffers[name] = BufferPool(self.ordinal, forms[name].shape, budget)
+        luma, chroma = (forms[name].shape[-2:] for name in PLANES)
+        self._canvases = Canvases((luma[0], luma[1]), (chroma[0], chroma[1]))
+        self._kernels = compile_place_kernels()  # here: imports are not for several threads
+        self._local = threading.local()
+        self._workers: list[Worker] = []
+        count = max(1, engine_count()) * _THREADS_PER_ENGINE
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="jaxaug-nvdec")
+
+    @property
+    def bytes_held(self) -> int:
+        """The device memory of canvases and kernels."""
+        canvases = sum(pool.bytes_held for pool in self.buffers.values())
+        return canvases + sum(worker.bytes_held for worker in self._workers)
+
+    def take(self, rows: int) -> "_Part":
+        """Return canvases for some rows; the device is current afterwards."""
+        cuda.set_device(self.ordinal)
+        taken: dict[str, tuple[CanvasBuffer, np.ndarray]] = {}
+        try:
+            for name in PLANES:
+                taken[name] = self.buffers[name].take(rows)
+        except BaseException:
+            for name, (buffer, _) in taken.items():
+                self.buffers[name].give_back(buffer)
+            raise
+        return _Part(self, rows, taken)
+
+    def submit(self, function: Callable[[int], T], row: int) -> "Future[T]":
+        """Call a function in one of the threads."""
+        return self._pool.submit(function, row)
+
+    def worker(self) -> Worker:
+        """Return the worker of this thread, one of the pool's."""
+        if not hasattr(self._local, "worker"):
+            self._local.worker = Worker(self.ordinal, self._canvases, self._kernels)
+            self._workers.append(self._local.worker)
+        return self._local.worker
+
+    def close(self) -> None:
+        """Stop the threads and free everything."""
+        self._pool.shutdown(cancel_futures=True)
+        with cuda.on_device(self.ordinal):
+            for worker in self._workers:
+                worker.close()
+            for pool in self.buffers.values():
+                pool.close()
+
+
+class _Part:
+    """The canvases of a batch's rows on one GPU."""
+
+    def __init__(self, gpu: _Gpu, rows: int, taken: dict[str, tuple[CanvasBuffer, np.ndarray]]):
+        self.gpu = gpu
+        self.rows = rows
+        self._taken = taken
+
+    def decode_on_engines(self, place: int, video: VideoFile, numbers: np.ndarray) -> Shown | None:
+        """Decode a row in a thread of the GPU; None where the host must do it."""
+        codec = _told(video)
+        luma, chroma = (self.gpu.forms[name].shape for name in PLANES)
+        worker = self.gpu.worker()  # makes the device current
+        form = engine_form(codec, luma[-2:] == chroma[-2:])
+        if form is None or not video.table.timed:
+            return None
+        row = Row(*self._addresses(place), math.prod(luma[-2:]), math.prod(chroma[-3:]))
+        read = video.packets_read
+        try:
+            size, original = worker.decode(video, form, codec, numbers, row)
+        except EngineError:  # the host says what it is
+            video.packets_read = read
+            return None
+        turns = quarter_turns(codec.rotation or 0)
+        return Shown(size, original, color_of(codec), ORIENTATIONS[turns])
+
+    def decode_on_host(self, place: int, video: VideoFile, numbers: np.ndarray) -> Shown:
+        """Decode a row in a thread of the GPU, by FFmpeg, and copy its canvases."""
+        worker = self.gpu.worker()
+        luma, chroma = worker.staging(*(self.gpu.forms[name].shape for name in PLANES))
+        shown = write_frames(video, numbers, luma, chroma)
+        for values, address in zip((luma, chroma), self._addresses(place)):
+            worker.upload(values, address)
+        return shown
+
+    def _addresses(self, place: int) -> tuple[int, int]:
+        luma, chroma = (int(self._taken[name][1][place]) for name in PLANES)
+        return luma, chroma
+
+    def view(self, name: str) -> jax.Array:
+        """Return the canvases of all rows."""
+        buffer, _ = self._taken[name]
+        return buffer.view(self.rows)
+
+    def release(self, readers: Any) -> None:
+        """Give the canvases back."""
+        for name, (buffer, _) in self._taken.items():
+            self.gpu.buffers[name].give_back(buffer, readers)
+
+
+def _told(video: VideoFile) -> Codec:
+    """Return the codec of a video with what its frames tell.
+
+    Raises:
+      DecodeError: its first frame, which alone tells how it is turned, cannot be decoded.
+    """
+    codec = video.table.codec
+    if codec.rotation is not None:
+        return codec
+    read = video.packets_read
+    codec = seen(codec, first_frame(video))
+    video.packets_read = read
+    return codec
+
+
+def _close(gpus: list[_Gpu], process: int) -> None:
+    if os.getpid() == process:  # a child has no threads, and the device is its parent's
+        for gpu in gpus:
+            gpu.close()

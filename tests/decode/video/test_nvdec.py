@@ -1,0 +1,497 @@
+"""The NVDEC backend: with engines made of FFmpeg, and on a real GPU, which CI does not have."""
+
+import contextlib
+import ctypes
+import io
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxaug import Loader
+from jaxaug.decode import Encoded, Video
+from jaxaug.decode.native import cuda
+from jaxaug.decode.native import libnvcuvid as nv
+from jaxaug.decode.video import column
+from jaxaug.decode.video.host_frames import HostFrames
+from jaxaug.decode.video.nvdec import engines as engines_module
+from jaxaug.decode.video.nvdec import nvdec_frames
+from jaxaug.decode.video.nvdec.bitstream import Bitstream
+from jaxaug.decode.video.nvdec.engines import EngineError
+from jaxaug.decode.video.nvdec.place_planes import Kernels, pillow_weights
+from jaxaug.decode.video.stored import StoredVideos, read_videos
+from jaxaug.decode.video.stream import VideoFile
+from jaxaug.decode.video.table import Codec
+from tests.decode.video.fake_nvcuvid import FakeKernel, FakeNvcuvid
+from tests.iterators.loaders import one_device
+from tests.videos import KINDS, kind, turned, video
+
+av = pytest.importorskip("av")
+MAX_PIXELS = 2**20
+
+
+class FakeCuda:
+    """Memory of a device on the host: what is freed must have been allocated, once."""
+
+    def __init__(self):
+        self.memory = {}
+        self.streams = 0
+
+    def allocate(self, size, purpose=""):
+        memory = np.full(size, 55, np.uint8)
+        self.memory[memory.ctypes.data] = memory
+        return memory.ctypes.data
+
+    def pinned_array(self, shape):
+        address = self.allocate(int(np.prod(shape)))
+        return self.memory[address].reshape(shape), address
+
+    def create_stream(self):
+        self.streams += 1
+        return self.streams
+
+    def call(self, name, *given):
+        if name.startswith("cudaMemcpy"):
+            ctypes.memmove(*(int(each) for each in given[:3]))
+        elif name in ("cudaFree", "cudaFreeHost"):
+            del self.memory[given[0]]
+        elif name == "cudaStreamDestroy":
+            self.streams -= 1
+        return (2**35, 2**35) if name == "cudaMemGetInfo" else 0
+
+
+class FakeBuffer:
+    """A `CanvasBuffer` in host memory, with what another batch has left."""
+
+    bytes_held = 0
+
+    def __init__(self, shape):
+        self.shape = shape
+        self.readers = ()
+
+    def prepare(self, rows):
+        self.pixels = np.full((rows, *self.shape), 66, np.uint8)
+        first = self.pixels.ctypes.data
+        return np.array([first + row * self.pixels[0].nbytes for row in range(rows)], np.uint64)
+
+    def view(self, rows):
+        return jax.numpy.array(self.pixels)
+
+    def is_idle(self):
+        return True
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def engines(monkeypatch):
+    """The engines that the tests configure; `memory` and `streams` are those of the device."""
+    fake, device = FakeNvcuvid(), FakeCuda()
+    fake.device = device
+    kernels = Kernels(FakeKernel("place"), FakeKernel("shrink"))
+    kinds = SimpleNamespace(cudaMemcpyHostToDevice=1)
+    monkeypatch.setattr(nv, "load", lambda: fake)
+    monkeypatch.setattr(nvdec_frames, "compile_place_kernels", lambda: kernels)
+    monkeypatch.setattr("jaxaug.decode.image.nvjpeg.canvas_buffers.CanvasBuffer", FakeBuffer)
+    monkeypatch.setattr(cuda, "runtime", lambda: SimpleNamespace(cudaMemcpyKind=kinds))
+    monkeypatch.setattr(cuda, "on_device", contextlib.nullcontext)
+    for name in ("core", "set_device"):
+        monkeypatch.setattr(cuda, name, lambda *given: None)
+    for name in ("allocate", "pinned_array", "create_stream", "call"):
+        monkeypatch.setattr(cuda, name, getattr(device, name))
+    engines_module.capabilities.cache_clear()
+    yield fake
+    engines_module.capabilities.cache_clear()
+
+
+def rows(description, backend, files, tables=False):
+    """Return what a backend makes of the rows of a batch."""
+    encoded = Encoded.from_bytes(files)
+    reader = column.VideoReader(description, backend)
+    stored = read_videos(encoded) if tables else None
+    try:
+        checked, _ = reader.check_rows(encoded, stored)
+        wanted = np.ones(len(files), bool)
+        found = reader.decode_rows(
+            encoded, checked, {}, wanted, np.arange(len(files), dtype=np.uint64)
+        )
+        arrays = {name: joined(array) for name, array in found.arrays.items()}
+        found.release(())
+        return arrays, found
+    finally:
+        reader.close()
+
+
+def joined(array):
+    return np.concatenate(array) if isinstance(array, list) else array
+
+
+def fitted(canvas, whole=False, **options):
+    options = {"frames": 5, "stride": 3, **options}
+    return Video(canvas=canvas, whole_chroma=whole, engines=True, **options)
+
+
+def on_host(description):
+    return HostFrames(description.forms(), 2)
+
+
+def on_engines(description, devices=1):
+    return nvdec_frames.NvdecFrames(description.forms(), jax.devices("cpu")[:devices])
+
+
+def assert_same(found, expected):
+    """Compare the used parts of the canvases, and what is said of them."""
+    for name in expected.keys() - {"luma", "chroma"}:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    sizes = expected["size"].tolist()
+    whole = expected["chroma"].shape[-2:] == expected["luma"].shape[-2:]
+    for row, (height, width) in enumerate(sizes):
+        luma = (..., slice(height), slice(width))
+        edges = (height, width) if whole else (height // 2 + 1, width // 2 + 1)
+        chroma = (..., slice(edges[0]), slice(edges[1]))
+        for name, used in (("luma", luma), ("chroma", chroma)):
+            np.testing.assert_array_equal(found[name][row][used], expected[name][row][used])
+
+
+HALVED = tuple(name for name in KINDS if name not in ("4:4:4",))
+
+
+@pytest.mark.parametrize("tables", [False, True])
+@pytest.mark.parametrize("canvas", [(48, 64), (31, 40), (70, 90)])
+def test_engines_give_the_planes_of_the_host(engines, canvas, tables):
+    description = fitted(canvas)
+    files = [kind(name) for name in HALVED]
+    files += [turned(kind("h264"), degrees) for degrees in (90, 180, 270)]
+    expected, _ = rows(description, on_host(description), files, tables)
+    found, decoded = rows(description, on_engines(description), files, tables)
+    assert_same(found, expected)
+    assert decoded.valid.all()
+    by_codec = sum(KINDS[name].get("codec", "libx264") in ("libx264", "libx265") for name in HALVED)
+    web = 2  # of VP9
+    not_for_engines = {"4:2:2"}
+    assert by_codec - len(not_for_engines) + web + 3 == decoded.counts["on_engines"] > 5
+
+
+def test_clips_that_repeat_frames_and_end_early(engines):
+    files = [video(7), kind("h264"), video(1)]
+    for options in ({"count": 2}, {"pad": "mask", "stride": 2}, {"fps": 50.0}, {"start": 4}):
+        options = {"stride": None if "fps" in options else 3} | options
+        description = fitted((48, 64), **options)
+        expected, _ = rows(description, on_host(description), files)
+        found, decoded = rows(description, on_engines(description), files)
+        shown = expected["frame"] >= 0
+        if options.get("pad") == "mask":  # other canvases hold whatever was there
+            for name in ("luma", "chroma"):
+                found[name][~shown] = expected[name][~shown]
+        valid = decoded.valid
+        assert_same(*({n: a[valid] for n, a in each.items()} for each in (found, expected)))
+        assert decoded.failures.keys() == ({2} if "start" in options else set())
+
+
+def test_whole_chroma_of_hevc(engines):
+    options = {"codec": "libx265", "x265-params": "log-level=none"}
+    whole = [video(12, (37, 53), pix_fmt=f"yuv444p{deep}", **options) for deep in ("", "10le")]
+    for canvas in ((37, 53), (20, 30)):
+        description = fitted(canvas, whole=True)
+        files = [*whole, kind("h264")]  # its chroma is interpolated, by the host
+        expected, _ = rows(description, on_host(description), files)
+        found, decoded = rows(description, on_engines(description), files)
+        assert_same(found, expected)
+        assert decoded.counts["on_engines"] == 2
+
+
+def test_each_device_has_its_rows(engines):
+    description = fitted((48, 64))
+    files = [kind("h264"), kind("hevc"), kind("h264 open"), kind("later start")]
+    expected, _ = rows(description, on_host(description), files)
+    found, decoded = rows(description, on_engines(description, 2), files)
+    assert [len(part) for part in decoded.arrays["luma"]] == [2, 2]
+    assert_same(found, expected)
+
+
+def test_what_the_engines_refuse_goes_to_the_host(engines):
+    description = fitted((48, 64))
+    odd = video(13, (37, 53), codec="libvpx-vp9", container="mp4", deadline="realtime")
+    files = [turned(odd, 90), kind("mpeg4"), kind("4:2:2"), kind("h264")]
+    expected, _ = rows(description, on_host(description), files)
+    for supported, number in ((0, 0), (1, 1)):
+        engines.supported = supported
+        engines_module.capabilities.cache_clear()
+        found, decoded = rows(description, on_engines(description), files)
+        assert decoded.counts["on_engines"] == number
+        assert_same(found, expected)
+
+
+@pytest.mark.parametrize("status", [nv.ERROR, nv.CONCEALED])
+def test_the_host_decodes_what_the_engines_find_errors_in(engines, status):
+    description = fitted((48, 64), start=0)
+    files = [kind("h264"), kind("later start")]
+    expected, _ = rows(description, on_host(description), files)
+    engines.status = {0: status}
+    found, decoded = rows(description, on_engines(description), files)
+    assert decoded.counts["on_engines"] == 0
+    assert engines.calls["parser"] == 2  # a session with an error is not used again
+    assert_same(found, expected)
+
+
+def test_damaged_videos_are_bad_for_the_same_reasons(engines):
+    whole = kind("h264")
+    (table,) = read_videos(Encoded.from_bytes([whole])).tables
+    with VideoFile(memoryview(whole), MAX_PIXELS) as opened:
+        first = int(opened.table.offsets[0])
+    longer = bytearray(whole)
+    longer[first : first + 4] = b"\x7f\xff\xff\xff"  # the length of the first NAL unit
+    files = [bytes(longer), whole, whole[: first + 40]]
+    description = fitted((48, 64), start=0)
+    stored = StoredVideos(np.array([table] * 3, object))
+    reasons = []
+    for backend in (on_host(description), on_engines(description)):
+        reader = column.VideoReader(description, backend)
+        encoded = Encoded.from_bytes(files)
+        found = reader.decode_rows(encoded, stored, {}, np.ones(3, bool), np.zeros(3, np.uint64))
+        found.release(())
+        reader.close()
+        reasons.append(found.failures)
+    assert reasons[0] == reasons[1]
+    assert reasons[0].keys() == {0, 2}
+
+
+def test_a_session_is_kept_for_all_sizes_and_closing_frees_everything(engines, monkeypatch):
+    monkeypatch.setattr(nvdec_frames, "_THREADS_PER_ENGINE", 0.5)  # one thread in all
+    description = fitted((32, 32), frames=2)
+    files = [video(6, size) for size in ((96, 128), (48, 64), (64, 48), (48, 64), (96, 128))]
+    backend = on_engines(description)
+    rows(description, backend, files)
+    assert engines.calls["parser"] == engines.calls["create"] == 1
+    assert engines.calls["reconfigure"] == 4
+    assert not engines.live and not engines.mapped
+    assert not engines.device.memory and engines.device.streams == 0
+    backend.close()  # once more is nothing
+
+
+def test_an_error_of_the_library_is_the_hosts_to_explain(engines, monkeypatch):
+    def refuse(decoder, picture):
+        raise nv.CuvidError("cuvidDecodePicture", 999)
+
+    monkeypatch.setattr(engines, "cuvidDecodePicture", refuse)
+    description = fitted((48, 64))
+    found, decoded = rows(description, on_engines(description), [kind("h264")])
+    expected, _ = rows(description, on_host(description), [kind("h264")])
+    assert decoded.valid.all() and decoded.counts["on_engines"] == 0
+    assert_same(found, expected)
+    assert not engines.live and not engines.device.memory
+
+
+def test_an_exception_within_a_callback_is_raised(engines, monkeypatch):
+    def fail(*given):
+        raise MemoryError("none left")
+
+    monkeypatch.setattr("jaxaug.decode.video.nvdec.placer.Placer.start", fail)
+    description = fitted((48, 64))
+    with pytest.raises(MemoryError, match="none left"):
+        rows(description, on_engines(description), [kind("h264")])
+    assert not engines.live and not engines.device.memory
+
+
+def test_clips_of_a_loader_are_those_of_the_host(engines, monkeypatch):
+    files = [kind(name) for name in ("h264", "hevc", "mpeg4", "10 bits")]
+
+    class Videos:
+        def __len__(self):
+            return len(files)
+
+        def read(self, indices):
+            return {"video": Encoded.from_bytes([files[index] for index in indices])}
+
+        def describe(self, index):
+            return {"record": index}
+
+        def fingerprint(self):
+            return "videos"
+
+    def batches(**options):
+        decode = Video(frames=4, canvas=(48, 64), **options)
+        with Loader(Videos(), 2, decode=decode, seed=5, sharding=one_device()) as loader:
+            found = [{n: np.asarray(a) for n, a in batch.items()} for batch in loader]
+            return found, loader.stats
+
+    expected, _ = batches(backend="host")
+
+    def make(described, devices):
+        return nvdec_frames.NvdecFrames(described.forms(), devices)
+
+    monkeypatch.setattr(column, "_make_backend", make)
+    found, stats = batches(backend="nvdec")
+    assert len(found) == 2 and stats["on_engines"] == 3
+    for one, other in zip(found, expected):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["h264", "hevc", "h264 avi", "vp9", "mpeg4"])
+def test_packets_are_those_of_ffmpegs_filters(name):
+    with av.open(io.BytesIO(kind(name))) as container:
+        stream = container.streams.video[0]
+        packets = [packet for packet in container.demux(stream) if packet.size]
+        codec = Codec(
+            name=stream.codec_context.name, extradata=stream.codec_context.extradata or b""
+        )
+        contents = [(bytes(packet), packet.is_keyframe) for packet in packets]
+        found = [Bitstream(codec).packet(content, key) for content, key in contents]
+        if name in ("h264", "hevc"):
+            filters = av.bitstream.BitStreamFilterContext(f"{name}_mp4toannexb", stream)
+            expected = [bytes(each) for packet in packets for each in filters.filter(packet)]
+            for ours, theirs, (_, key) in zip(found, expected, contents, strict=True):
+                ours, theirs = _units_of(ours), _units_of(theirs)
+                if key:  # FFmpeg leaves messages in front of sets, and also those of "hvcC"
+                    ours, theirs = _sorted(ours, name), _sorted(theirs, name)
+                assert ours == theirs
+        else:
+            header = codec.extradata
+            assert found == [header * key + content for content, key in contents]
+
+
+def _units_of(data):
+    """Return the NAL units between start codes, of three or four bytes."""
+    parts = data.replace(b"\0\0\0\1", b"\0\0\1").split(b"\0\0\1")
+    assert parts[0] == b""
+    return parts[1:]
+
+
+def _sorted(units, name):
+    """Return the units that are no messages, in an order of their own."""
+    message = {"h264": lambda unit: unit[0] & 31 == 6, "hevc": lambda unit: unit[0] >> 1 & 63 == 39}
+    return sorted(unit for unit in units if not message[name](unit))
+
+
+@pytest.mark.parametrize("length_bytes", [1, 2, 4])
+def test_lengths_of_any_size_become_start_codes(length_bytes):
+    extradata = bytes([1, 100, 0, 13, 0xFC | length_bytes - 1, 0xE1, 0, 3]) + b"SPS"
+    stream = Bitstream(Codec(name="h264", extradata=extradata + b"\1\0\2PP"))
+    units = [b"abc", b"d" * 200]
+    content = b"".join(len(unit).to_bytes(length_bytes, "big") + unit for unit in units)
+    start = b"\0\0\0\1"
+    assert stream.packet(content, False) == start + units[0] + start + units[1]
+    assert stream.packet(content, True) == (
+        b"".join(start + each for each in (b"SPS", b"PP", *units))
+    )
+    for cut in (content[:-1], content[: length_bytes + 2]):
+        with pytest.raises(EngineError, match="packet is cut"):
+            stream.packet(cut, False)
+    for cut in range(5, len(extradata)):
+        with pytest.raises(EngineError, match="header of its codec is cut"):
+            Bitstream(Codec(name="h264", extradata=extradata[:cut]))
+
+
+@pytest.mark.parametrize(
+    "inside, out", [(50, 31), (400, 73), (64, 63), (7, 1), (3, 2), (1080, 224)]
+)
+def test_weights_are_pillows(inside, out):
+    values = np.random.default_rng(inside).integers(0, 256, inside, np.uint8)
+    first, weights = pillow_weights(inside, out)
+    padded = np.pad(values, (0, weights.shape[1])).astype(np.int64)
+    sums = [row @ padded[start : start + len(row)] for start, row in zip(first, weights)]
+    expected = Image.fromarray(values[None]).resize((out, 1), Image.Resampling.BILINEAR)
+    assert ((np.array(sums) + (1 << 21) >> 22) == np.asarray(expected)[0]).all()
+
+
+@pytest.fixture(scope="module")
+def films():
+    """Videos of sizes that engines take, and how many of them are for engines."""
+    quiet = {"codec": "libx265", "x265-params": "log-level=none", "g": "10"}
+    web = {"codec": "libvpx-vp9", "container": "webm", "g": "9", "deadline": "realtime"}
+    size = (160, 192)
+    return [
+        *(video(30, size, **KINDS[name]) for name in ("h264", "h264 open", "variable rate")),
+        *(turned(video(30, size, **KINDS["h264"]), degrees) for degrees in (90, 180, 270)),
+        video(30, size, pix_fmt="yuvj420p"),
+        video(30, (162, 198)),
+        video(30, size, **quiet),
+        video(30, size, pix_fmt="yuv420p10le", **quiet),
+        video(30, size, **web),
+        video(30, (161, 195), **web),
+    ], [video(30, size, codec="mpeg4"), video(30, size, pix_fmt="yuv420p10le"), video(30, (16, 16))]
+
+
+def gpus():
+    return jax.devices("gpu")[:1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tables", [False, True])
+@pytest.mark.parametrize("canvas", [(200, 224), (160, 192), (97, 81)])
+def test_real_engines_give_the_planes_of_the_host(films, canvas, tables):
+    description = fitted(canvas)
+    by_engines, by_host = films
+    files = [*by_engines, *by_host]
+    expected, _ = rows(description, on_host(description), files, tables)
+    backend = nvdec_frames.NvdecFrames(description.forms(), gpus())
+    found, decoded = rows(description, backend, files, tables)
+    assert decoded.counts["on_engines"] == len(by_engines)
+    assert_same(found, expected)
+
+
+@pytest.mark.gpu
+def test_real_engines_and_whole_chroma():
+    quiet = {"codec": "libx265", "x265-params": "log-level=none"}
+    files = [video(12, (162, 198), pix_fmt=f"yuv444p{deep}", **quiet) for deep in ("", "10le")]
+    for canvas in ((162, 198), (80, 90)):
+        description = fitted(canvas, whole=True)
+        expected, _ = rows(description, on_host(description), files)
+        backend = nvdec_frames.NvdecFrames(description.forms(), gpus())
+        found, decoded = rows(description, backend, files)
+        assert_same(found, expected)
+        assert decoded.counts["on_engines"] == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("number", [0, 8, 10])
+def test_damage_is_judged_as_on_the_host(films, number):
+    whole = films[0][number]
+    rng = np.random.default_rng(number)
+    (table,) = read_videos(Encoded.from_bytes([whole])).tables
+    with VideoFile(memoryview(whole), MAX_PIXELS) as opened:
+        places = opened.table.offsets, opened.table.sizes
+    files = []
+    for packet in rng.integers(0, 30, 24).tolist():
+        start, size = (int(each[packet]) for each in places)
+        at = start + int(rng.integers(size // 4, size))
+        changed = bytearray(whole)
+        changed[at : at + 9] = rng.bytes(len(changed[at : at + 9]))
+        files.append(bytes(changed))
+    description = fitted((160, 192), frames=30, stride=1)
+    stored = StoredVideos(np.array([table] * len(files), object))
+    results = []
+    for backend in (on_host(description), nvdec_frames.NvdecFrames(description.forms(), gpus())):
+        reader = column.VideoReader(description, backend)
+        encoded, wanted = Encoded.from_bytes(files), np.ones(len(files), bool)
+        found = reader.decode_rows(encoded, stored, {}, wanted, np.zeros(len(files), np.uint64))
+        results.append(({n: joined(a) for n, a in found.arrays.items()}, found.failures))
+        found.release(())
+        reader.close()
+    assert results[1][1] == results[0][1]
+    good = [row for row in range(len(files)) if row not in results[0][1]]
+    assert good
+    assert_same(*({n: a[good] for n, a in each.items()} for each, _ in (results[1], results[0])))
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_a_thousand_batches_take_no_more_memory(films):
+    description = fitted((160, 192))
+    files = films[0]
+    backend = nvdec_frames.NvdecFrames(description.forms(), gpus())
+    reader = column.VideoReader(description, backend)
+    encoded, free = Encoded.from_bytes(files), []
+    stored, _ = reader.check_rows(encoded, read_videos(encoded))
+    for number in range(1000):
+        keys = np.full(len(files), number, np.uint64)
+        reader.decode_rows(encoded, stored, {}, np.ones(len(files), bool), keys).release(())
+        if number in (200, 999):
+            free.append(cuda.call("cudaMemGetInfo")[0])
+    reader.close()
+    assert free[1] >= free[0] - 2**24
