@@ -5,6 +5,8 @@ import ctypes
 import heapq
 import itertools
 import threading
+import traceback
+from ctypes import POINTER, c_void_p
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,16 +27,32 @@ class FakeNvcuvid:
       calls: how often each function was called.
       status: what the pictures of each packet number have, `nv.SUCCESS` where nothing is said.
       supported: what `cuvidGetDecoderCaps` says.
+      decode_error: what `cuvidDecodePicture` returns.
     """
 
     def __init__(self):
         self.calls = collections.Counter()
         self.status = {}
         self.supported = 1
+        self.decode_error = 0
         self.live = {}  # handles of parsers and decoders
         self.mapped = {}
         self._handles = itertools.count(1)
         self._now = threading.local()  # the video of a thread: a session has one
+        # Functions that C may call, too.
+        self.cuvidParseVideoData = _native(self._parse, c_void_p, POINTER(nv.Packet))
+        self.cuvidDecodePicture = _native(self._decode, c_void_p, c_void_p)
+        self.cuvidGetDecodeStatus = _native(
+            self._status, c_void_p, ctypes.c_int, POINTER(nv.DecodeStatus)
+        )
+        self.cuvidMapVideoFrame64 = _native(
+            self._map,
+            c_void_p,
+            ctypes.c_int,
+            POINTER(ctypes.c_ulonglong),
+            POINTER(ctypes.c_uint),
+            POINTER(nv.MapParameters),
+        )
 
     def _make(self, out, thing):
         handle = next(self._handles)
@@ -60,14 +78,15 @@ class FakeNvcuvid:
                 on_sequence=given.on_sequence,
                 on_decode=given.on_decode,
                 on_show=given.on_show,
+                user=given.user,
                 context=None,
                 count=0,
             ),
         )
 
-    def cuvidParseVideoData(self, parser, packet):
+    def _parse(self, parser, packet):
         self.calls["parse"] += 1
-        parser, packet = self.live[_value(parser)], packet._obj
+        parser, packet = self.live[_value(parser)], packet.contents
         if packet.flags & nv.END_OF_STREAM:
             if parser.context is not None:
                 for frame in parser.context.decode(None):
@@ -92,7 +111,7 @@ class FakeNvcuvid:
         self._now.pictures[packet.timestamp] = surface
         heapq.heappush(self._now.times, packet.timestamp)
         self._now.packet = packet.timestamp
-        if not parser.on_decode(None, ctypes.pointer(nv.Picture(surface=surface))):
+        if not parser.on_decode(parser.user, ctypes.pointer(nv.Picture(surface=surface))):
             return 1
         return 0 if all([self._show(parser, frame) for frame in frames]) else 1
 
@@ -106,7 +125,7 @@ class FakeNvcuvid:
         found.luma_bits_minus8 = _DEEP[context.pix_fmt] - 8
         self._now.pictures, self._now.stamps, self._now.frames = {}, {}, {}
         self._now.times = []
-        self._now.surfaces = parser.on_sequence(None, ctypes.pointer(found))
+        self._now.surfaces = parser.on_sequence(parser.user, ctypes.pointer(found))
         return self._now.surfaces
 
     def _show(self, parser, frame):
@@ -114,7 +133,7 @@ class FakeNvcuvid:
         self._now.frames[surface] = frame
         time = heapq.heappop(self._now.times)
         shown = nv.Shown(surface=surface, progressive=1, timestamp=time)
-        return parser.on_show(None, ctypes.pointer(shown))
+        return parser.on_show(parser.user, ctypes.pointer(shown))
 
     def cuvidDestroyVideoParser(self, parser):
         del self.live[_value(parser)]
@@ -135,27 +154,48 @@ class FakeNvcuvid:
         del self.live[_value(decoder)]
         return 0
 
-    def cuvidDecodePicture(self, decoder, picture):
+    def _decode(self, decoder, picture):
         self.calls["decode"] += 1
-        self._now.stamps[picture.contents.surface] = self._now.packet
+        surface = nv.Picture.from_address(picture).surface
+        self._now.stamps[surface] = self._now.packet
+        return self.decode_error
+
+    def _status(self, decoder, surface, out):
+        out.contents.status = self.status.get(self._now.stamps.get(surface), nv.SUCCESS)
         return 0
 
-    def cuvidGetDecodeStatus(self, decoder, surface, out):
-        out._obj.status = self.status.get(self._now.stamps.get(surface), nv.SUCCESS)
-        return 0
-
-    def cuvidMapVideoFrame64(self, decoder, surface, address, pitch, parameters):
+    def _map(self, decoder, surface, address, pitch, parameters):
         self.calls["map"] += 1
         made = self.live[_value(decoder)]
         assert sum(owner is made for owner, _ in list(self.mapped.values())) < made.outputs
         memory = surface_of(self._now.frames[surface])
         self.mapped[memory.ctypes.data] = made, memory
-        address._obj.value, pitch._obj.value = memory.ctypes.data, memory.shape[1]
+        address[0], pitch[0] = memory.ctypes.data, memory.shape[1]
         return 0
 
     def cuvidUnmapVideoFrame64(self, decoder, address):
         self.mapped.pop(address)[1][...] = 99
         return 0
+
+
+def _native(method, *arguments):
+    """Return a method as a function that C may call; Python gets exceptions, as of the library."""
+
+    def called(*given):
+        try:
+            return method(*given)
+        except BaseException:
+            traceback.print_exc()
+            return 998
+
+    def check(status, function, given):
+        if status:
+            raise nv.CuvidError(method.__name__, status)
+        return status
+
+    function = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(called)
+    function.errcheck = check
+    return function
 
 
 def surface_of(frame):

@@ -17,7 +17,7 @@ from jaxaug.decode.native import libnvcuvid as nv
 from jaxaug.decode.video import column
 from jaxaug.decode.video.host_frames import HostFrames
 from jaxaug.decode.video.nvdec import engines as engines_module
-from jaxaug.decode.video.nvdec import nvdec_frames
+from jaxaug.decode.video.nvdec import loop, nvdec_frames
 from jaxaug.decode.video.nvdec.bitstream import Bitstream
 from jaxaug.decode.video.nvdec.engines import EngineError
 from jaxaug.decode.video.nvdec.place_planes import Kernels, pillow_weights
@@ -86,9 +86,13 @@ class FakeBuffer:
         pass
 
 
-@pytest.fixture
-def engines(monkeypatch):
-    """The engines that the tests configure; `memory` and `streams` are those of the device."""
+@pytest.fixture(params=["C", "Python"])
+def engines(monkeypatch, request):
+    """The engines that the tests configure, with callbacks in C, or in Python."""
+    if request.param == "Python":
+        monkeypatch.setattr(loop, "compiled", lambda: None)
+    elif loop.compiled() is None:
+        pytest.skip("no C compiler")
     fake, device = FakeNvcuvid(), FakeCuda()
     fake.device = device
     kernels = Kernels(FakeKernel("place"), FakeKernel("shrink"))
@@ -272,11 +276,8 @@ def test_a_session_is_kept_for_all_sizes_and_closing_frees_everything(engines, m
     backend.close()  # once more is nothing
 
 
-def test_an_error_of_the_library_is_the_hosts_to_explain(engines, monkeypatch):
-    def refuse(decoder, picture):
-        raise nv.CuvidError("cuvidDecodePicture", 999)
-
-    monkeypatch.setattr(engines, "cuvidDecodePicture", refuse)
+def test_an_error_of_the_library_is_the_hosts_to_explain(engines):
+    engines.decode_error = 999
     description = fitted((48, 64))
     found, decoded = rows(description, on_engines(description), [kind("h264")])
     expected, _ = rows(description, on_host(description), [kind("h264")])

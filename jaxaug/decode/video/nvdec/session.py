@@ -4,23 +4,25 @@ Several sessions keep several engines busy. The parser reads the headers of pack
 from within `cuvidParseVideoData`; the pictures between it and the decoder are opaque here.
 """
 
-import time
 from collections.abc import Callable, Collection, Iterable
-from ctypes import byref, c_uint, c_ulonglong, c_void_p
+from ctypes import addressof, byref, c_char_p, c_void_p, cast, pointer
 from typing import Any, NamedTuple
 
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native import libnvcuvid as nv
+from jaxaug.decode.video.nvdec import loop
 from jaxaug.decode.video.nvdec.engines import EngineError
+from jaxaug.decode.video.nvdec.python_loop import PythonLoop
 
 # Surfaces beyond those that a stream itself needs, and pictures that the parser holds back, so that
 # a session need not wait for the picture that it has just given to an engine.
 _SPARE = 4
 _DELAY = 4
-_MAPPED = 4  # surfaces that work on the stream may read at once
+# Surfaces that work on the stream may read at once: of large videos fewer, as each takes memory.
+_MAPPED_BYTES = 2**24
+_MIN_MAPPED = 4
 _ONLY_ENGINES = 4  # cudaVideoCreate_PreferCUVID
 _ALWAYS = 100  # per cent of errors from which on a picture is not decoded: its status tells of them
-_POLL_SECONDS = 1e-4  # between looks at a picture that an engine has not finished
 _WHOLE_CHROMA = 3  # cudaVideoChromaFormat_444
 
 
@@ -52,45 +54,49 @@ class Session:
     """
 
     def __init__(self, codec: int, stream: int):
-        self._library = nv.load()
+        library = self._library = nv.load()
         self._stream = stream
         self._decoder = c_void_p()
         self._parser = c_void_p()
         self._made = nv.CreateInfo()  # of the decoder
         self._format: nv.Format | None = None  # that it is configured for
         self._shown: nv.Format | None = None  # of this video
-        self._wanted: Collection[int] = ()
         self._take: Callable[[int, Surface], None] | None = None
-        self._mapped: list[int] = []
-        self._unchecked: dict[int, None] = {}  # surfaces whose pictures may have errors
-        self._rank = 0  # of the packet that is parsed
-        self._ranks: dict[int, int] = {}  # surface -> that of its picture
+        self._error: BaseException | None = None
+        self._parameters = nv.MapParameters(stream=stream)
         # The parser gives pictures that it shows in another order the times of other packets. Those
         # of VP9 may show an earlier picture again, which is decoded with no packet of its own.
-        self._reorders = codec in (nv.CODECS["h264"], nv.CODECS["hevc"])
-        self._error: BaseException | None = None
-        # The library calls them: they live as long as the parser.
-        self._callbacks = (
-            nv.SequenceCallback(self._guarded(self._on_sequence)),
-            nv.DecodeCallback(self._guarded(self._on_decode)),
-            nv.ShowCallback(self._guarded(self._on_show)),
+        reorders = codec in (nv.CODECS["h264"], nv.CODECS["hevc"])
+        self._full = loop.FullCallback(self._guarded(self._drain))
+        self._state = loop.State(
+            parameters=pointer(self._parameters), reorders=reorders, full=self._full
         )
+        for name, function in _CALLED.items():
+            setattr(self._state, name, _address(getattr(library, function)))
+        compiled = loop.compiled()
+        self._loop = compiled if compiled is not None else PythonLoop(library)
+        # The library calls them: they live as long as the parser.
+        self._on_headers = nv.SequenceCallback(self._on_sequence)
         parameters = nv.ParserParameters(
             codec=codec, surfaces=1, max_delay=_DELAY, error_threshold=_ALWAYS
         )
-        parameters.on_sequence, parameters.on_decode, parameters.on_show = self._callbacks
-        self._library.cuvidCreateVideoParser(byref(self._parser), byref(parameters))
+        parameters.user = addressof(self._state)
+        parameters.on_sequence = self._on_headers
+        parameters.on_decode = nv.DecodeCallback(_address(self._loop.on_decode))
+        parameters.on_show = nv.ShowCallback(_address(self._loop.on_show))
+        library.cuvidCreateVideoParser(byref(self._parser), byref(parameters))
+        self._state.parser = self._parser.value
 
     def decode(
         self,
-        packets: Iterable[tuple[int, bytes]],
+        groups: Iterable[Iterable[tuple[int, bytes]]],
         wanted: Collection[int],
         take: Callable[[int, Surface], None],
     ) -> None:
-        """Decode packets that follow each other from one where decoding may begin.
+        """Decode groups of packets that follow each other from one where decoding may begin.
 
         Args:
-          packets: the rank of each in the order of times, and its content, see `Bitstream`.
+          groups: the rank of each packet in the order of times, and its content, see `Bitstream`.
           wanted: the ranks of those that are given to `take`.
           take: is called with the rank and the surface, which work that it starts on the stream may
             read.
@@ -98,13 +104,19 @@ class Session:
         Raises:
           EngineError: the engines refuse the packets, or found errors in them.
         """
-        self._wanted, self._take, self._shown = wanted, take, None
-        packet = nv.Packet(flags=nv.TIMESTAMP | nv.END_OF_PICTURE)
-        for rank, content in packets:
-            packet.size, packet.payload, packet.timestamp = len(content), content, rank
-            self._rank = rank
-            self._parse(packet)
-        self._parse(nv.Packet(flags=nv.END_OF_STREAM))
+        self._take, self._shown = take, None
+        flags = nv.TIMESTAMP | nv.END_OF_PICTURE
+        packets = []
+        for group in groups:
+            packets += [(flags, len(content), content, rank) for rank, content in group]
+            packets.append((nv.END_OF_STREAM, 0, None, 0))
+        mask = bytearray(max(wanted) + 1)
+        for rank in wanted:
+            mask[rank] = 1
+        kept = bytes(mask)
+        self._state.wanted = cast(c_char_p(kept), c_void_p)
+        self._state.count = len(kept)
+        self._run((nv.Packet * len(packets))(*packets))
         self._finish()
 
     def close(self) -> None:
@@ -114,35 +126,33 @@ class Session:
             self._parser = c_void_p()
         self._destroy()
 
-    def _parse(self, packet: nv.Packet) -> None:
-        try:
-            self._library.cuvidParseVideoData(self._parser, byref(packet))
-        except nv.CuvidError as error:
-            self._error = self._error or error
-        if isinstance(self._error, nv.CuvidError):
-            raise EngineError(str(self._error)) from self._error
+    def _run(self, array: Any) -> None:
+        """Parse packets; raise what went wrong in a callback."""
+        error = self._loop.run(byref(self._state), cast(array, c_void_p), len(array))
         if self._error is not None:
             raise self._error
+        _raise(error)
 
-    def _guarded(self, body: Callable[[Any], None]) -> Callable[[Any, Any], int]:
+    def _guarded(self, body: Callable[..., None]) -> Callable[..., None]:
         """Return a callback that keeps an exception, which must not pass through the library."""
 
-        def callback(user: Any, pointer: Any) -> int:
-            del user
-            if self._error is not None:
-                return 0
+        def callback(*given: Any) -> None:
             try:
-                body(pointer)
+                body(*given)
             except BaseException as error:
                 self._error = error
-                return 0
-            return max(1, self._made.surfaces)  # more than 1 counts where the headers were read
+                self._state.error = loop.ERRORS_FOUND
 
         return callback
 
-    def _on_sequence(self, pointer: Any) -> None:
+    def _on_sequence(self, user: Any, found: Any) -> int:
+        """Return how many surfaces the decoder has, which suits the headers of a video then."""
+        del user
+        self._guarded(self._suit)(nv.Format.from_buffer_copy(found.contents))
+        return 0 if self._state.error else self._made.surfaces
+
+    def _suit(self, found: nv.Format) -> None:
         """Have the decoder suit the headers of a video."""
-        found = nv.Format.from_buffer_copy(pointer.contents)
         if self._shown is not None and bytes(found) != bytes(self._shown):
             raise EngineError("its headers change")
         self._shown = found
@@ -152,38 +162,6 @@ class Session:
             self._finish()
             self._configure(found)
             self._format = found
-
-    def _on_decode(self, pointer: Any) -> None:
-        """Give a picture to the engines."""
-        surface = pointer.contents.surface
-        if surface in self._unchecked:
-            self._check(surface)
-        self._library.cuvidDecodePicture(self._decoder, pointer)
-        self._unchecked[surface] = None
-        self._ranks[surface] = self._rank  # END_OF_PICTURE: before the next packet is parsed
-
-    def _on_show(self, pointer: Any) -> None:
-        """Give a picture that is wanted to `take`."""
-        if not pointer:
-            return
-        shown = pointer.contents
-        rank = self._ranks[shown.surface] if self._reorders else shown.timestamp
-        if rank not in self._wanted:
-            return
-        if len(self._mapped) == _MAPPED:
-            self._unmap()
-        parameters = nv.MapParameters(
-            progressive=shown.progressive,
-            top_field_first=shown.top_field_first,
-            stream=self._stream,
-        )
-        address, pitch = c_ulonglong(), c_uint()
-        places = byref(address), byref(pitch), byref(parameters)
-        self._library.cuvidMapVideoFrame64(self._decoder, shown.surface, *places)
-        self._mapped.append(address.value)
-        assert self._format is not None and self._take is not None
-        rows = (self._format.coded_height + 1) & ~1
-        self._take(rank, Surface(address.value, pitch.value, rows, self._format))
 
     def _configure(self, found: nv.Format) -> None:
         """Make the decoder, or give it another size: surfaces are whole, as they are coded."""
@@ -205,52 +183,68 @@ class Session:
             made.surfaces = changed.surfaces
             return
         self._destroy()
-        output = nv.YUV444 if found.chroma_format == _WHOLE_CHROMA else nv.NV12
+        deep, whole = found.luma_bits_minus8 > 0, found.chroma_format == _WHOLE_CHROMA
+        largest = max(width, made.max_width), max(height, made.max_height)
+        surface_bytes = largest[0] * largest[1] * (3 if whole else 1.5) * (1 + deep)
         self._made = nv.CreateInfo(
             **sides,
             codec=found.codec,
             chroma_format=found.chroma_format,
             bits_minus8=found.luma_bits_minus8,
             flags=_ONLY_ENGINES,
-            max_width=max(width, made.max_width),
-            max_height=max(height, made.max_height),
-            output=output + (found.luma_bits_minus8 > 0),
-            outputs=_MAPPED,
+            max_width=largest[0],
+            max_height=largest[1],
+            output=(nv.YUV444 if whole else nv.NV12) + deep,
+            outputs=min(max(int(_MAPPED_BYTES / surface_bytes), _MIN_MAPPED), loop.MAX_MAPPED),
         )
         self._library.cuvidCreateDecoder(byref(self._decoder), byref(self._made))
+        self._state.decoder = self._decoder.value
+        self._state.outputs = self._made.outputs
 
     def _finish(self) -> None:
-        """Wait for the work that reads surfaces, and look for errors in all pictures."""
-        self._unmap()
-        for surface in list(self._unchecked):
-            self._check(surface)
+        """Give all surfaces to `take`, wait for their readers, and look for errors."""
+        self._drain()
+        _raise(self._loop.check_all(byref(self._state)))
 
-    def _unmap(self) -> None:
-        """Give the surfaces back that `take` has got."""
-        if self._mapped:
-            cuda.call("cudaStreamSynchronize", self._stream)
-        while self._mapped:
-            self._library.cuvidUnmapVideoFrame64(self._decoder, self._mapped.pop())
-
-    def _check(self, surface: int) -> None:
-        """Raise EngineError if the last picture of a surface was decoded with errors."""
-        del self._unchecked[surface]
-        found = nv.DecodeStatus(status=nv.IN_PROGRESS)
-        while found.status == nv.IN_PROGRESS:
-            try:
-                self._library.cuvidGetDecodeStatus(self._decoder, surface, byref(found))
-            except nv.CuvidError as error:
-                if error.status != nv.NOT_SUPPORTED:  # of codecs without a status
-                    raise
-                return
-            if found.status == nv.IN_PROGRESS:
-                time.sleep(_POLL_SECONDS)
-        if found.status in (nv.ERROR, nv.CONCEALED):
-            raise EngineError("the engines found errors")
+    def _drain(self) -> None:
+        """Give the surfaces that are mapped to `take`, and then back."""
+        state = self._state
+        mapped = [(each.rank, each.pointer, each.pitch) for each in state.mapped[: state.used]]
+        if not mapped:
+            return
+        assert self._format is not None and self._take is not None
+        rows = (self._format.coded_height + 1) & ~1
+        for rank, address, pitch in mapped:
+            self._take(rank, Surface(address, pitch, rows, self._format))
+        cuda.call("cudaStreamSynchronize", self._stream)
+        state.used = 0
+        for _, address, _ in mapped:
+            self._library.cuvidUnmapVideoFrame64(self._decoder, address)
 
     def _destroy(self) -> None:
-        self._mapped.clear()
-        self._unchecked.clear()
+        self._state.used = 0
+        self._state.unchecked[:] = [0] * loop.MAX_SURFACES
         if self._decoder:
             self._library.cuvidDestroyDecoder(self._decoder)
             self._decoder = c_void_p()
+
+
+_CALLED = {
+    "parse": "cuvidParseVideoData",
+    "decode": "cuvidDecodePicture",
+    "status": "cuvidGetDecodeStatus",
+    "map": "cuvidMapVideoFrame64",
+}
+
+
+def _address(function: Any) -> int:
+    """Return where a function is that ctypes has loaded, or made."""
+    return cast(function, c_void_p).value or 0
+
+
+def _raise(error: int) -> None:
+    """Raise what `State.error` says."""
+    if error == loop.ERRORS_FOUND:
+        raise EngineError("the engines found errors")
+    if error:
+        raise EngineError(f"CUresult {error}")

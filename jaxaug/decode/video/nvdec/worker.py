@@ -79,8 +79,9 @@ class Worker:
         stream = Bitstream(codec)
         try:
             session = self._session(form)
-            for run in video.table.runs(np.unique(numbers[numbers >= 0])):
-                session.decode(_packets(video, stream, run), task.missing.keys(), task.take)
+            runs = video.table.runs(np.unique(numbers[numbers >= 0]))
+            groups = (_packets(video, stream, run) for run in runs)
+            session.decode(groups, list(places), task.take)
             self._placer.finish()
         except BaseException as error:
             self._forget(form)
