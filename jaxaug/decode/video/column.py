@@ -246,7 +246,7 @@ def _make_backend(video: Video, devices: Sequence[Device]) -> "HostFrames | Nvde
     if video.engines and devices[0].platform == "gpu":
         from jaxaug.decode.video.nvdec.nvdec_frames import NvdecFrames
 
-        return NvdecFrames(video.forms(), devices)
+        return NvdecFrames(video.forms(), devices, silent=video.backend == "nvdec")
     threads = video.num_threads or usable_cpus()
     return HostFrames(video.forms(), threads, devices if video.engines else None)
 

@@ -12,6 +12,8 @@ from jaxaug.decode.video.table import Codec
 # leave the inverse cosine transform a tolerance, and other decoders give other levels.
 _CODECS = {"h264": "h264", "hevc": "hevc", "vp8": "vp8", "vp9": "vp9"}
 _CODECS |= {name: "av1" for name in ("av1", "libdav1d", "libaom-av1")}
+# Of the others the engines do not tell which pictures they found errors in.
+_REPORTED = ("h264", "hevc")
 _HALVED, _WHOLE = 1, 3  # cudaVideoChromaFormat_420 and _444
 _BLOCK = 16  # pixels of a macroblock's side
 
@@ -34,14 +36,15 @@ class Form(NamedTuple):
     bits: int
 
 
-def engine_form(codec: Codec, whole_chroma: bool) -> Form | None:
+def engine_form(codec: Codec, whole_chroma: bool, silent: bool) -> Form | None:
     """Return what the engines of the current device decode a video as; None if they do not.
 
     Args:
       codec: of the video, with what its frames tell.
       whole_chroma: the canvases have chroma of the size of luma.
+      silent: codecs are decoded, too, of whose errors the engines do not tell.
     """
-    if codec.name not in _CODECS or codec.pixels not in BITS:
+    if codec.name not in (_CODECS if silent else _REPORTED) or codec.pixels not in BITS:
         return None
     form = Form(nv.CODECS[_CODECS[codec.name]], "444" in codec.pixels, BITS[codec.pixels])
     if form.whole != whole_chroma:  # the host interpolates chroma

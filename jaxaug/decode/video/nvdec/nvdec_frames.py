@@ -42,6 +42,7 @@ class NvdecFrames:
     Args:
       forms: of the planes of a row, by `PLANES`.
       devices: CUDA devices of this process.
+      silent: see `engine_form`.
 
     Raises:
       LibraryError, CuvidError, CudaError: the engines cannot be used here.
@@ -49,7 +50,7 @@ class NvdecFrames:
 
     in_flight = 2  # one is finished while the next keeps the engines busy
 
-    def __init__(self, forms: Forms, devices: Sequence[Device]):
+    def __init__(self, forms: Forms, devices: Sequence[Device], silent: bool = True):
         libnvcuvid.load()
         cuda.core()
         self._gpus: list[_Gpu] = []
@@ -58,7 +59,7 @@ class NvdecFrames:
         self._finalizer.atexit = False
         with cuda.on_device(devices[0].local_hardware_id or 0):
             for device in devices:
-                self._gpus.append(_Gpu(device, forms))
+                self._gpus.append(_Gpu(device, forms, silent))
 
     @property
     def bytes_held(self) -> int:
@@ -140,9 +141,11 @@ class _Gpu:
     Args:
       device: of CUDA.
       forms: of the planes of a row.
+      silent: see `engine_form`.
     """
 
-    def __init__(self, device: Device, forms: Forms):
+    def __init__(self, device: Device, forms: Forms, silent: bool):
+        self.silent = silent
         self.ordinal = device.local_hardware_id or 0
         self.forms = forms
         self._device = device
@@ -213,7 +216,7 @@ class _Part:
         codec = _told(video)
         luma, chroma = (self.gpu.forms[name].shape for name in PLANES)
         worker = self.gpu.worker()  # makes the device current
-        form = engine_form(codec, luma[-2:] == chroma[-2:])
+        form = engine_form(codec, luma[-2:] == chroma[-2:], self.gpu.silent)
         if form is None or not video.table.timed:
             return None
         row = Row(*self._addresses(place), math.prod(luma[-2:]), math.prod(chroma[-3:]))
