@@ -14,10 +14,11 @@ from jaxaug import Loader
 from jaxaug.decode import Encoded, Video
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native import libnvcuvid as nv
+from jaxaug.decode.native import nvcuvid_loop as loop
 from jaxaug.decode.video import column
 from jaxaug.decode.video.host_frames import HostFrames
 from jaxaug.decode.video.nvdec import engines as engines_module
-from jaxaug.decode.video.nvdec import loop, nvdec_frames
+from jaxaug.decode.video.nvdec import nvdec_frames
 from jaxaug.decode.video.nvdec.bitstream import Bitstream
 from jaxaug.decode.video.nvdec.engines import EngineError
 from jaxaug.decode.video.nvdec.place_planes import Kernels, pillow_weights

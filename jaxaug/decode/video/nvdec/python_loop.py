@@ -1,17 +1,17 @@
-"""What `loop` has in C, in Python, for systems without a C compiler."""
+"""What `nvcuvid_loop` has in C, in Python, for systems without a C compiler."""
 
 import time
 from ctypes import CFUNCTYPE, POINTER, byref, c_int, c_ubyte, c_uint, c_ulonglong, c_void_p, cast
 from typing import Any
 
 from jaxaug.decode.native import libnvcuvid as nv
-from jaxaug.decode.video.nvdec.loop import ERRORS_FOUND, MAX_SURFACES, State
+from jaxaug.decode.native.nvcuvid_loop import ERRORS_FOUND, MAX_SURFACES, State
 
 _POLL_SECONDS = 1e-4  # between looks at a picture that an engine has not finished
 
 
 class PythonLoop:
-    """The functions of `loop.compiled`, with the same arguments.
+    """The functions of `nvcuvid_loop.compiled`, with the same arguments.
 
     Args:
       library: of `libnvcuvid.load`.

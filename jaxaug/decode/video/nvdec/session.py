@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native import libnvcuvid as nv
-from jaxaug.decode.video.nvdec import loop
+from jaxaug.decode.native import nvcuvid_loop as loop
 from jaxaug.decode.video.nvdec.engines import EngineError
 from jaxaug.decode.video.nvdec.python_loop import PythonLoop
 
