@@ -75,7 +75,8 @@ def solarize(image: Array, threshold: Scalar, levels: int = LEVELS) -> Array:
     """
     # 128 / 255 * 255 may come out just above 128.
     lowest = jnp.asarray(threshold, jnp.float32) * (levels - 1) - _TOLERANCES[levels]
-    return jnp.where(to_levels(image, levels).astype(jnp.float32) >= lowest, 1 - image, image)
+    # A value's nearest level is at least n where the value is at least n - 1/2.
+    return jnp.where(image * (levels - 1) >= jnp.ceil(lowest) - 0.5, 1 - image, image)
 
 
 LEVEL_TOLERANCE = 1e-3
