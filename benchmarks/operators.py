@@ -59,6 +59,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "Mosaic": {"size": SIDE, "num_classes": 10},
     "Normalize": MEAN,
     "Pad": {"padding": 16},
+    "OverlayElements": {"elements": tuple(image[..., [0, 1, 2, 0]] for image in _BANK)},
     "PixelDistributionAdaptation": {"references": _BANK},
     "RandomAdjustSharpness": {"sharpness_factor": 2.0},
     "RandomAffine": {

@@ -70,6 +70,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "FDA": {"references": _BANK},
     "HistogramMatching": {"references": _BANK},
     "KernelFilter": {"kernel": ((-1, -1, -1), (-1, 9, -1), (-1, -1, -1))},
+    "OverlayElements": {"elements": np.concatenate([_BANK, _BANK[..., :1]], axis=3)[:, ::3, ::3]},
     "PixelDistributionAdaptation": {"references": _BANK},
     "RandomGravel": {"stones": 60},
     "Superpixels": {"p_replace": (0.5, 1.0)},

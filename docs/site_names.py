@@ -104,7 +104,7 @@ ALBUMENTATIONS = {
     "LensFlare": "`RandomSunFlare`, without rays",
     "ModeFilter": "left out: `MedianBlur` keeps edges, too",
     "MotionArtifact": "left out: of an MRI's phase axis; `Lambda`",
-    "OverlayElements": "`CopyAndPaste`, of objects with masks",
+    "OverlayElements": "`OverlayElements`, of a bank, at random places",
     "AtLeastOneBBoxRandomCrop": "`RandomIoUCrop(sampler_options=(0.0,))`",
     "AutoContrast": "`RandomAutocontrast`",
     "Blur": "`BoxBlur`",
@@ -150,6 +150,59 @@ ALBUMENTATIONS = {
     "TimeReverse": "`RandomHorizontalFlip`",
     "ToGray": "`RandomGrayscale`",
     "ToRGB": "`Image(channels='rgb')` when decoding",
+}
+# Of `nvidia.dali.fn`, whose names are registered in C++: by hand, from the operator reference.
+DALI = {
+    "audio_resample": "`Audio(sample_rate=)` when decoding, `audio.Speed`",
+    "bb_flip, bbox_paste, bbox_rotate, coord_flip, coord_transform": "they move along",
+    "box_encoder": "`functional.encode_boxes`",
+    "brightness, contrast, brightness_contrast": "`ColorJitter`",
+    "clahe": "`CLAHE`, of each channel",
+    "coin_flip, random.uniform, random.normal, random.choice": "`augment.random`",
+    "color_space_conversion": "`functional.convert_color_space`",
+    "color_twist, hue, saturation, hsv": "`ColorJitter`, `HueSaturationValue`, `RandomHueYIQ`",
+    "crop, slice": "`RandomCrop`, `CenterCrop`, `functional.crop`",
+    "crop_mirror_normalize": "`RandomCrop`, `RandomHorizontalFlip`, `Normalize`: one pass",
+    "debayer": "`functional.debayer`, bilinear",
+    "dilate, erode": "`Morphological`",
+    "equalize": "`RandomEqualize`",
+    "erase": "`CoarseDropout`, `functional.erase`",
+    "filter": "`KernelFilter`, `functional.correlate`",
+    "flip": "`RandomHorizontalFlip`, `RandomVerticalFlip`",
+    "gaussian_blur": "`GaussianBlur`",
+    "grid_mask": "`GridDropout`",
+    "jitter": "`PixelSpread`",
+    "jpeg_compression_distortion": "`JPEG`",
+    "laplacian": "`functional.laplacian`",
+    "lookup_table": "`LookupTable`",
+    "median_blur": "`MedianBlur`",
+    "mel_filter_bank, mfcc, power_spectrum, spectrogram, to_decibels": "`augment.audio`",
+    "multi_paste": "`Mosaic`, `CutMix`, `CopyAndPaste`",
+    "noise.gaussian, noise.salt_and_pepper, noise.shot": (
+        "`GaussianNoise`, `SaltAndPepper`, `ShotNoise`"
+    ),
+    "normalize": "`Normalize`; by an image's own statistics `functional.standardize`",
+    "optical_flow": "left out: a library of NVIDIA's own",
+    "pad, paste": "`Pad`, `LetterBox`, `RandomZoomOut`",
+    "random_bbox_crop": "`RandomIoUCrop`",
+    "random_resized_crop, random_crop_generator": "`RandomResizedCrop`",
+    "remap": "`functional.remap`, `functional.elastic`",
+    "resize, tensor_resize, resize_crop_mirror": "`Resize`, `RandomShortestSize`",
+    "roi_random_crop": "`RandomSizedBoxSafeCrop`, `CropNonEmptyMaskIfExists`",
+    "rotate": "`RandomRotation`",
+    "segmentation.random_mask_pixel": "`functional.random_mask_pixel`, `CropNonEmptyMaskIfExists`",
+    "segmentation.random_object_bbox": "`RandomCropNearBox`",
+    "segmentation.select_masks": "`SanitizeBoxes` keeps masks beside their boxes",
+    "sequence_rearrange, per_frame": "`Frames`",
+    "sphere": "`functional.remap`; `OpticalDistortion` of positive k",
+    "transforms.rotation, transforms.scale, transforms.shear, transforms.translation": (
+        "`augment.matrix`"
+    ),
+    "transpose": "`ToFloat(layout=)`, `Normalize(layout=)`",
+    "warp_affine, warp_perspective": "`RandomAffine`, `RandomPerspective`, a `Warp` of one's own",
+    "water": "`WaterRefraction`",
+    "arithmetic, math, reductions, cast, cat, stack, reshape": "`jax.numpy`, in `Lambda`",
+    "auto_aug.*": "`AutoAugment`, `RandAugment`, `TrivialAugmentWide`",
 }
 PEERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "torchvision": ("torchvision/transforms/v2/__init__.py", TORCHVISION),
@@ -204,6 +257,10 @@ def page(folder: Path) -> str:
         lines += [f"{here} of {len(rows)} are here, or left out for the reason given.", ""]
         lines += ["| theirs | ours |", "| --- | --- |"]
         lines += [f"| `{name}` | {text} |" for name, text in rows]
+    lines += ["", "## DALI 2.4, operators of images and sounds", ""]
+    lines += ["| theirs | ours |", "| --- | --- |"]
+    for names, text in DALI.items():
+        lines.append("| " + ", ".join(f"`{name}`" for name in names.split(", ")) + f" | {text} |")
     return "\n".join(lines) + "\n"
 
 

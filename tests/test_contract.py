@@ -85,10 +85,12 @@ BRANCHES = (
     augment.Compose([augment.RandomHorizontalFlip(1.0), augment.RandomAffine((5, 25))]),
 )
 BANK = np.stack([picture(11, 12, 10), picture(12, 12, 10) // 2])  # of references
+ELEMENTS = np.stack([picture(seed, 5, 6)[..., [0, 1, 2, 0]] for seed in (13, 14)])
 NEGATIVE = tuple(np.linspace(1, 0, 256).tolist())
 MEAN = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
 
 CASES = {
+    "OverlayElements": Case({"elements": ELEMENTS}),
     "WaterRefraction": Case(),
     "PixelDistributionAdaptation": Case({"references": BANK}),
     "HistogramMatching": Case({"references": BANK}),

@@ -80,6 +80,7 @@ BRANCHES = {
 
 # By transform and place in its parameters; a list has one for each of the first columns.
 DRAWS = {
+    "OverlayElements": {".element": Choice((0, 1)), ".place": Uniform(0, 1)},
     "WaterRefraction": {
         ".amplitude": ELSEWHERE,
         ".wavelength": Uniform(0.05, 0.2),

@@ -130,7 +130,12 @@ from jaxaug.augment._ops.printing import (
     Halftone,
     Superpixels,
 )
-from jaxaug.augment._ops.references import FDA, HistogramMatching, PixelDistributionAdaptation
+from jaxaug.augment._ops.references import (
+    FDA,
+    HistogramMatching,
+    OverlayElements,
+    PixelDistributionAdaptation,
+)
 from jaxaug.augment._ops.resize import RandomResize, RandomShortestSize, Resize, ScaleJitter
 from jaxaug.augment._ops.rotation import RandomRotation
 from jaxaug.augment._ops.sanitize import SanitizeBoxes
@@ -231,6 +236,7 @@ __all__ = [
     "OneOf",
     "OpticalDistortion",
     "Output",
+    "OverlayElements",
     "PCALighting",
     "Pad",
     "PiecewiseAffine",

@@ -79,7 +79,12 @@ from jaxaug.augment._ops.printing import (
     superpixels,
 )
 from jaxaug.augment._ops.raw import convert_color_space, debayer
-from jaxaug.augment._ops.references import match_histogram, match_moments, swap_low_frequencies
+from jaxaug.augment._ops.references import (
+    match_histogram,
+    match_moments,
+    overlay,
+    swap_low_frequencies,
+)
 from jaxaug.augment._ops.resize import resize
 from jaxaug.augment._ops.rotation import rotate
 from jaxaug.augment._ops.tone import (
@@ -161,6 +166,7 @@ __all__ = [
     "motion_blur",
     "multiplicative_noise",
     "normalize",
+    "overlay",
     "pad",
     "pca_lighting",
     "permute_channels",

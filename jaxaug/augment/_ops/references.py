@@ -25,7 +25,7 @@ from jaxaug.augment._base import (
     to_levels,
     top_level,
 )
-from jaxaug.augment._chain import ImageOp
+from jaxaug.augment._chain import ImageOp, Pointwise
 from jaxaug.augment._ops.histogram import histogram_of
 from jaxaug.augment._xla import barrier, exact_sum, fixed_point_bits, with_jvp_of
 from jaxaug.augment.random import between, integer, uniform
@@ -86,6 +86,41 @@ def as_amplitudes(name: str, value: Any) -> Array:
     x = np.arange(_FREQUENCIES)
     kept = amplitudes[:, y % height][:, :, x % width]
     return jnp.asarray(kept.astype(np.float32))
+
+
+def as_elements(name: str, value: Any) -> Array:
+    """Return float32[n, h, w, C + 1] in [0, 1], the opacity last."""
+    if isinstance(value, jax.Array) and value.ndim == 4 and value.dtype == jnp.float32:
+        return value
+    return jnp.asarray(_images(name, value).astype(np.float32))
+
+
+@on_image
+def overlay(image: Array, element: Array, top: Array, left: Array) -> Array:
+    """Return the image with an element laid over it, by its opacity.
+
+    Args:
+      image: float [H, W, C] in [0, 1].
+      element: float[h, w, C + 1] in [0, 1], the opacity last.
+      top, left: int32, the place of its upper left pixel; what lies outside is cut off.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> element = jnp.array([[[1.0, 0.5]]])
+      >>> overlay(jnp.zeros((1, 3, 1)), element, jnp.int32(0), jnp.int32(1))[0, :, 0].tolist()
+      [0.0, 0.5, 0.0]
+
+    Reference: `albumentations.OverlayElements`.
+    """
+    inside_element = []
+    picked = element
+    for axis, first in enumerate((top, left)):
+        place = jnp.arange(image.shape[axis], dtype=jnp.int32) - first
+        inside_element.append((place >= 0) & (place < element.shape[axis]))
+        picked = jnp.take(picked, place, axis=axis, mode="clip")
+    shown = inside_element[0][:, None] & inside_element[1][None, :]
+    opacity = jnp.where(shown, picked[:, :, -1], 0.0)[:, :, None]
+    return image + opacity * (picked[:, :, :-1] - image)
 
 
 @on_image
@@ -341,6 +376,53 @@ class FDA(ImageOp):
         amplitudes = row_of(self.references, params.reference)
         swapped = swap_low_frequencies(image, amplitudes, border, reach, info.size)
         return jnp.clip(swapped, 0.0, 1.0)
+
+
+class Placed(NamedTuple):
+    """Drawn parameters of `OverlayElements`: int32 number, float32[2] place (y, x) of [0, 1)."""
+
+    element: Array
+    place: Array
+
+
+@dataclass(frozen=True)
+class OverlayElements(Pointwise):
+    """Lay an element of a bank over the image at a random place, with probability `p`.
+
+    It lies inside of the image where it fits.
+
+    Args:
+      elements: images [n, h, w, C + 1], uint8 or floats in [0, 1]: the channels of the images, then
+        the opacity.
+
+    Example:
+      >>> import jax, jax.numpy as jnp, numpy as np
+      >>> logo = np.full((1, 2, 3, 4), 255, np.uint8)
+      >>> shown = OverlayElements(logo, p=1.0)(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8))
+      >>> int((shown[:, :, 0] == 255).sum())
+      6
+
+    Reference: `albumentations.OverlayElements`, whose elements come with each sample.
+    """
+
+    across_channels = True
+    elements: References = field(metadata=converter(as_elements))
+    _: KW_ONLY
+    p: float = 0.5
+
+    def make_params(self, key: Key, info: ImageInfo) -> Placed:
+        """Draw the element and its place."""
+        del info
+        numbers = uniform(key, shape=(3,))
+        return Placed(integer(numbers[0], 0, self.elements.shape[0]), numbers[1:])
+
+    def apply(self, params: Placed, image: Array, info: ImageInfo) -> Array:
+        """Lay it over the used part."""
+        corner = []
+        for axis, length in enumerate(extent(image, info.size)):
+            room = jnp.maximum(length - self.elements.shape[1 + axis], 0)
+            corner.append(integer(params.place[axis], 0, room + 1))
+        return overlay(image, row_of(self.elements, params.element), corner[0], corner[1])
 
 
 def row_of(bank: Array, index: Array) -> Array:

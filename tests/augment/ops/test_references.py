@@ -73,3 +73,14 @@ def test_a_bank_is_checked_and_may_lie_anywhere():
         ours, others = (jax.tree.leaves(kind(each, p=1.0)) for each in (BANK, list(floats)))
         for one, other in zip(ours, others, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_an_overlay_is_a_blend_of_a_slice():
+    element = BANK[0, :7, :9][..., [0, 1, 2, 0]].astype(np.float32) / 255
+    for top, left in ((3, 4), (-2, 27), (20, -5)):
+        wanted = np.pad(IMAGE.astype(float), ((10, 10), (10, 10), (0, 0)))
+        window = np.s_[top + 10 : top + 17, left + 10 : left + 19]
+        alpha = element[..., 3:]
+        wanted[window] = wanted[window] * (1 - alpha) + alpha * element[..., :3]
+        out = functional.overlay(IMAGE, element, np.int32(top), np.int32(left))
+        np.testing.assert_allclose(out, wanted[10:-10, 10:-10], atol=1e-6)
