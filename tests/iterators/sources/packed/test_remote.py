@@ -309,7 +309,7 @@ def test_a_remote_change_of_the_same_size_while_open_is_an_error(
     handler.stamp = staticmethod(STAMPS[stamp])
     images, _, before, after = two_versions()
     handler.contents |= {"/a.tar": before, "/b.tar": before}
-    source = WebDataset([url + "/a.tar", url + "/b.tar"], timeout=1)
+    source = WebDataset([url + "/a.tar", url + "/b.tar"], timeout=10)
     source.read(np.arange(8))
     answer = handler.answer
 
