@@ -6,7 +6,7 @@ from functools import cached_property
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxaug._typing import Array, Device
 from jaxaug.sharding._assemble import assemble
@@ -49,10 +49,9 @@ class RowLayout:
 
         They are where all rows are local, each on one device, in the order of the mesh.
         """
-        devices = list(self.devices)
-        if list(self.sharding.mesh.devices.flat) != devices or self.ranges != sorted(self.ranges):
-            return self.split
-        return self.sharding
+        mesh = self.sharding.mesh
+        same_devices = isinstance(mesh, Mesh) and list(mesh.devices.flat) == list(self.devices)
+        return self.sharding if same_devices and self.ranges == sorted(self.ranges) else self.split
 
     def assemble(self, array: Array) -> Array:
         """Return local rows on our mesh as rows of the global batch."""
