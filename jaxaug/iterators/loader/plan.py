@@ -259,13 +259,13 @@ def _check_values(transform: Any, first: Columns, decoders: Mapping[str, ColumnD
     for name, values in first.items():
         if isinstance(values, np.ndarray):
             sample[name] = values[0]
-        elif name in decoders and _are_float_pixels(decoders[name]):
+        elif name in decoders and _holds_float_arrays(decoders[name]):
             with contextlib.suppress(DecodeError):  # `on_error` says what becomes of it
                 sample[name] = decoders[name].original(values)
     check(sample)
 
 
-def _are_float_pixels(decoder: ColumnDecoder) -> bool:
+def _holds_float_arrays(decoder: ColumnDecoder) -> bool:
     forms = decoder.forms().values()
     return any(len(form.shape) == 3 and np.issubdtype(form.dtype, np.floating) for form in forms)
 
