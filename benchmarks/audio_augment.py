@@ -22,7 +22,12 @@ from jaxaug import augment
 from jaxaug.augment import audio
 
 RATE = 16_000
-MASKS = {"time_masks": 2, "time_width": 40, "frequency_masks": 2, "frequency_width": 27}
+MASKS: dict[str, Any] = {
+    "time_masks": 2,
+    "time_width": 40,
+    "frequency_masks": 2,
+    "frequency_width": 27,
+}
 
 
 def transforms(bank: np.ndarray) -> dict[str, Any]:
@@ -129,6 +134,7 @@ def programs(clips: np.ndarray, bank: np.ndarray, only: str) -> dict[str, Callab
 def microseconds(program: Callable[[], Any], clips: int, calls: int) -> float:
     """Return the time of a call, divided by its clips."""
     started = time.perf_counter()
+    result = None
     for _ in range(calls):
         result = program()
     wait(result)

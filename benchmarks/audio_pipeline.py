@@ -94,12 +94,12 @@ def by_torchaudio(folder: Path, batch: int) -> Callable[[], Iterator[Any]]:
     class Tar(torch.utils.data.IterableDataset):
         def __iter__(self) -> Iterator[Any]:
             torch.set_num_threads(1)
-            info = torch.utils.data.get_worker_info()
+            info: Any = torch.utils.data.get_worker_info()
             with tarfile.open(folder / "clips.tar") as tar:
                 for number, member in enumerate(tar):
                     if number % info.num_workers == info.id:
-                        data = io.BytesIO(tar.extractfile(member).read())
-                        samples, _ = soundfile.read(data, dtype="float32")
+                        file: Any = tar.extractfile(member)
+                        samples, _ = soundfile.read(file, dtype="float32")
                         yield decibels(mel(torch.from_numpy(samples)))
 
     loader = torch.utils.data.DataLoader(Tar(), batch, num_workers=WORKERS, persistent_workers=True)
