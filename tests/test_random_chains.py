@@ -46,6 +46,7 @@ STEPPED_SHARE = 0.05
 STEPPED_PIXELS = 4
 POINT_TOLERANCE = 5e-3
 LEAVE_UNIT_RANGE = {"Normalize", "RandomErasing"}  # the latter where it paints normal noise
+DROP_BOXES = {"RandomIoUCrop", "SanitizeBoxes"}
 OUTPUTS = [name for name in EXPORTED if issubclass(getattr(augment, name), augment.Output)]
 OTHERS = [name for name in EXPORTED if name not in OUTPUTS]
 
@@ -76,7 +77,7 @@ def drawn_sample(dice, names):
         top, bottom = sorted((dice.uniform(0, height), dice.uniform(0, height)))
         tight["mask"] = picture(dice.randint(0, 99), height, width)[:, :, 0] % 5
         tight["boxes"] = np.array([[left, top, right, bottom], [0] * 4], np.float32)
-        if "SanitizeBoxes" not in names:  # there they would have to belong to the boxes
+        if DROP_BOXES.isdisjoint(names):  # there they would have to belong to the boxes
             tight["keypoints"] = np.array([[left, bottom], [-3, 70]], np.float32)
 
     def wider(frame):
