@@ -13,7 +13,7 @@ import pytest
 
 from jaxaug import augment
 from tests.images import picture
-from tests.test_contract import CASES, EXPORTED, build, has_p
+from tests.test_contract import CASES, EXPORTED, FIXED, build, has_p
 
 LONGEST = 64
 IN_CI = 4
@@ -66,6 +66,8 @@ def drawn_chain(dice):
 def drawn_sample(dice, names):
     """Return a tight sample, and the same on a canvas with other pixels beside it."""
     height, width = dice.randint(1, LONGEST), dice.randint(1, LONGEST)
+    if "RandomCrop" in names:  # which does not pad
+        height, width = max(height, FIXED[0]), max(width, FIXED[1])
     rows, columns = height + dice.randint(0, 20), width + dice.randint(1, 20)
     if any(CASES[name].square for name in names):
         height = width
