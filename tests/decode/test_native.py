@@ -108,4 +108,5 @@ def test_the_doctor_knows_gpus_without_engines(monkeypatch, cpu_devices):
     )
     assert found["memory 0"].startswith("1.0 of 2.0 GiB")
     current = [each for each in current if each != ("cudaMemGetInfo",)]
-    assert current[3:] == [("cudaGetDevice",), ("cudaSetDevice", 1), ("cudaSetDevice", 5)]
+    assert current[3:6] == [("cudaGetDevice",), ("cudaSetDevice", 1), ("cudaSetDevice", 5)]
+    assert current[-1] == ("cudaSetDevice", 5)
