@@ -15,25 +15,23 @@ Runs: TypeAlias = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def rest_of_runs(
-    runs: Runs, positions: np.ndarray, lanes: int, most: int, *, first: bool
+    runs: Runs, positions: np.ndarray, lanes: int, most: int, *, since: int
 ) -> np.ndarray:
     """Return the positions that share requests with some, and that no earlier call has given.
 
     Args:
       runs: of the sampler: how many records of its run are before each position, and from it on.
-      positions: int64[k, r], of the rows of k batches, one after the other.
+      positions: int64[k, r], of the rows of k batches, one after the other; negative for none.
       lanes: positions from a record to the next one of its run.
       most: records of a run that come together, counted from its begin.
-      first: nothing was given before.
+      since: the first position of those that were ever asked about.
 
     Returns:
       int64[n], those of a run one after the other.
     """
-    positions = positions.ravel()
+    positions = positions[positions >= 0]
     before, left = runs(positions)
-    begins = before % most == 0
-    if first:
-        begins |= ~np.isin(positions - lanes, positions)
+    begins = (before % most == 0) | (positions - lanes < since)
     starts = positions[begins]
     counts = np.minimum(left, most - before % most)[begins]
     step = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -321,15 +321,17 @@ class RecordReader(Reader):
         runs: Any = getattr(self.sampler, "runs", ())
         holds = bool(runs) and hasattr(self.source, "hold") and not self.parts
         most = max(1, _WAITING * ahead * plan.batch_size // (len(plan.local) * max(lanes, 1)))
-        before = None  # the epoch of the runs that were begun
+        before = None  # the epoch of the runs that were begun, from position `since` on
+        since = 0
         for number, group in enumerate(groups):
             if not holds or not number:
                 yield _Together(group, _NOTHING)
                 continue
             epoch, start = group[0].span.epoch, group[0].span.start
-            positions = np.stack([asked.positions for asked in group])
-            found = rest_of_runs(runs, positions, lanes, most, first=epoch != before)
+            since = start if epoch != before else since
             before = epoch
+            positions = np.stack([asked.positions for asked in group])
+            found = rest_of_runs(runs, positions, lanes, most, since=since)
             # Not those of other processes, and of a tail that is dropped.
             stop = self.length // plan.batch_size * plan.batch_size if plan.drop else self.length
             mine = np.isin((found - start) % plan.batch_size, plan.local) & (found < stop)

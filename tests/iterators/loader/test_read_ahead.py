@@ -80,9 +80,9 @@ def test_the_first_batch_waits_for_no_other(images):
 
 
 @pytest.mark.parametrize("last_batch", ["drop", "pad"])
-@pytest.mark.parametrize("batch", [4, 3, 5])
-def test_runs_are_held_whole_once_and_before_they_are_read(images, last_batch, batch):
-    source = Holding(images, ahead=12)
+@pytest.mark.parametrize("batch, ahead", [(4, 12), (3, 12), (5, 12), (5, 1000)])
+def test_runs_are_held_whole_once_and_before_they_are_read(images, last_batch, batch, ahead):
+    source = Holding(images, ahead)
     order = Blocks(N, run=3, lanes=4)
     options = {"shuffle": order, "last_batch": last_batch, "sharding": one_device(), "epochs": 1}
     with Loader(source, batch, **options) as loader:
@@ -96,12 +96,13 @@ def test_runs_are_held_whole_once_and_before_they_are_read(images, last_batch, b
 
 @pytest.mark.parametrize("most", [1, 2, 7, 100])
 @pytest.mark.parametrize("start", [0, 512, 12_544])
-def test_each_position_is_held_once_after_a_resume(start, most, lanes=64):
+@pytest.mark.parametrize("lanes", [64, 1024])
+def test_each_position_is_held_once_after_a_resume(start, most, lanes):
     order = Blocks(50_000, run=20, lanes=lanes)
     found = []
     for first in range(start, 25_000, 512):
         positions = first + np.arange(512).reshape(8, 64)
-        found.append(rest_of_runs(order.runs, positions, lanes, most, first=first == start))
+        found.append(rest_of_runs(order.runs, positions, lanes, most, since=start))
         assert np.isin(positions, np.concatenate(found)).all()
     found = np.concatenate(found)
     assert np.unique(found).size == found.size and found.min() == start
