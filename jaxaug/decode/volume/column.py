@@ -1,6 +1,7 @@
 """The decoder of a column of volumes: windows of one shape."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -46,7 +47,8 @@ class Volume(ColumnDecoder):
       dtype: "uint8", "uint16", "int16", "int32" or "float32"; None for that of the first file, but
         int32 of labels. A number that it cannot hold makes a bad record.
       fill: of voxels that no file has.
-      canonical: False leaves the axes of NIfTI as they are stored: z, y, x are its k, j, i.
+      canonical: False leaves the axes of NIfTI as they are stored: z, y, x are its k, j, i. A
+        column with `of` has those of that one.
       num_threads: that decode; None for one for each CPU.
 
     Raises:
@@ -99,29 +101,34 @@ class Volume(ColumnDecoder):
                 f"column {column.name!r} must be encoded volumes, got"
                 f" {type(column.example).__name__}: arrays of voxels need no decoder."
             )
-        shape = self.shape
+        shape, canonical = self.shape, self.canonical
         if self.of is not None:
             other = siblings.get(self.of)
             if not isinstance(other, Volume):
                 raise ValueError(f"`of` must name a column that Volume decodes, got {self.of!r}.")
             shape = other.shape if shape is None else shape
+            canonical = other.canonical
             if shape != other.shape:
                 raise ValueError(
                     f"`shape` of column {column.name!r} must be that of {self.of!r},"
                     f" {other.shape}, got {shape}."
                 )
-        count = _SAMPLED_RECORDS if shape is None else 1
-        found = [each for values in column.first(count) for each in self._good(values)]
+        good = (v for values in column.first(_SAMPLED_RECORDS) for v in self._good(values))
+        found = list(good if shape is None else itertools.islice(good, 1))
         if not found:
             raise ValueError(
-                f"column {column.name!r} must have a volume among its first {count} records that"
-                " can be read: `python -m jaxaug doctor` tells which libraries are missing."
+                f"column {column.name!r} must have a volume that can be read among its first"
+                f" {_SAMPLED_RECORDS} records: `python -m jaxaug doctor` tells which libraries are"
+                " missing."
             )
         first = found[0]
+        dtype = self.dtype or ("int32" if self.of is not None else _dtype_of(first))
+        _check_fill(self.fill, np.dtype(dtype))
         return dataclasses.replace(
             self,
             shape=_common_shape(column.name, found) if shape is None else shape,
-            dtype=self.dtype or ("int32" if self.of is not None else _dtype_of(first)),
+            dtype=dtype,
+            canonical=canonical,
             channels=first.shape[3] if len(first.shape) == 4 else None,
             whole=shape is None,
         )
@@ -174,6 +181,17 @@ def _common_shape(name: str, found: list[StoredVolume]) -> tuple[int, int, int]:
         )
     depth, height, width = shapes[0]
     return depth, height, width
+
+
+def _check_fill(fill: float, dtype: np.dtype) -> None:
+    if dtype.kind == "f":
+        return
+    limits = np.iinfo(dtype)
+    if not (float(fill).is_integer() and limits.min <= fill <= limits.max):
+        raise ValueError(
+            f"`fill` must be a number of {dtype}, which the batches have, got {fill!r}: give"
+            ' dtype="float32".'
+        )
 
 
 def _dtype_of(volume: StoredVolume) -> str:
@@ -310,7 +328,8 @@ def _held(voxels: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return voxels.astype(dtype)
     whole = voxels.dtype.kind in "ui" or bool((voxels == np.floor(voxels)).all())
     limits = np.iinfo(dtype)
-    if not whole or (voxels.size and (voxels.min() < limits.min or voxels.max() > limits.max)):
+    # Of Python: NumPy rounds the limits to the dtype of the voxels.
+    if not whole or voxels.min().item() < limits.min or voxels.max().item() > limits.max:
         raise DecodeError(
             f"its numbers are {voxels.dtype}, from {voxels.min()} to {voxels.max()}, which {dtype}"
             ' cannot hold: give Volume(dtype="float32")'

@@ -23,9 +23,11 @@ from jaxaug.errors import DecodeError
 
 Window = tuple[slice, ...]
 
-MAX_BYTES = 2**34  # of a whole volume whose bytes are compressed
+MAX_BYTES = 2**34  # of a whole volume or page whose bytes are compressed
 _NIFTI_HEAD = 540  # of NIfTI-2; NIfTI-1 has 348
+_MILLIMETERS = {1: 1000.0, 3: 0.001}  # of the units of xyzt_units: meters, micrometers
 _GZIP = b"\x1f\x8b"
+_PIECE = 2**16  # bytes that are unpacked at a time
 _ZARR = b"\0zarr\0"
 _NPY_HEAD = 65536
 _folders: set[str] = set()
@@ -89,7 +91,7 @@ def open_volume(data: memoryview, canonical: bool) -> StoredVolume:
 
 def _checked(volume: StoredVolume) -> StoredVolume:
     """Return a volume whose form may be."""
-    if len(volume.shape) not in (3, 4) or 0 in volume.shape or volume.dtype.kind not in "buif":
+    if len(volume.shape) not in (3, 4) or min(volume.shape) < 1 or volume.dtype.kind not in "buif":
         what = f"{volume.dtype}{list(volume.shape)}"
         raise DecodeError(f"volumes are numbers [D, H, W] or [D, H, W, C], got {what}")
     return volume
@@ -118,7 +120,7 @@ def _npy(data: memoryview) -> StoredVolume:
 
 
 def _array(
-    data: "memoryview | bytes",
+    data: "memoryview | bytearray",
     stored: np.dtype,
     shape: tuple[int, ...],
     start: int,
@@ -151,6 +153,8 @@ def _nifti(data: memoryview, canonical: bool) -> StoredVolume:
     if stored.kind not in "uif" or stored.itemsize > 8:
         raise DecodeError(f"NIfTI: its voxels are {stored}, no numbers")
     start = int(header.get_data_offset())
+    if start < header.sizeof_hdr:
+        raise DecodeError(f"NIfTI: its voxels begin inside of its header, at byte {start}")
     need = start + math.prod(shape) * stored.itemsize
     if packed and need > MAX_BYTES:
         raise DecodeError(f"NIfTI: {need} bytes when unpacked, more than {MAX_BYTES}")
@@ -158,12 +162,13 @@ def _nifti(data: memoryview, canonical: bool) -> StoredVolume:
     scaled = slope is not None and (slope, intercept) != (1.0, 0.0)
     native = np.dtype(np.float32) if scaled else stored.newbyteorder("=")
     axes = _axes(header) if canonical else ((0, 1), (1, 1), (2, 1))
-    zooms = [abs(float(zoom)) or 1.0 for zoom in header.get_zooms()[:3]]
+    zooms = _zooms(header)
     order = [axes[k][0] for k in (2, 1, 0)]  # of the file, for z, y and x
     signs = [axes[k][1] for k in (2, 1, 0)]
 
     def read(window: Window) -> np.ndarray:
-        raw = _unpacked(data, need) if packed else data
+        # A byte more than it needs, so that the checksum behind the last is compared.
+        raw = _unpacked(data, need + 1) if packed else data
         voxels = _array(raw, stored, shape, start, "NIfTI", "F")
         voxels = voxels.transpose([*order, *range(3, len(shape))])
         voxels = voxels[tuple(slice(None, None, sign) for sign in signs)][window]
@@ -178,7 +183,7 @@ def _nifti(data: memoryview, canonical: bool) -> StoredVolume:
     return StoredVolume((*sides, *shape[3:]), native, (z, y, x), read)
 
 
-def _nifti_header(head: bytes) -> Any:
+def _nifti_header(head: "bytes | bytearray") -> Any:
     nibabel = library("nibabel")
     if nibabel is None:
         raise DecodeError(f"NIfTI volumes need nibabel: {install_command('volume')}")
@@ -205,18 +210,24 @@ def _axes(header: Any) -> tuple[tuple[int, int], ...]:
     return tuple(axes)
 
 
-def _unpacked(data: memoryview, size: int) -> bytes:
-    """Return the first bytes of what gzip has packed, of one member or several."""
-    parts: list[bytes] = []
-    rest: memoryview | bytes = data
-    length = 0
-    while length < size and bytes(rest[:2]) == _GZIP:
+def _zooms(header: Any) -> list[float]:
+    """Return the sides of a voxel along x, y and z in mm; 1 where they are no lengths."""
+    unit = _MILLIMETERS.get(int(header["xyzt_units"]) & 7, 1.0)
+    sides = [abs(float(zoom)) * unit for zoom in header.get_zooms()[:3]]
+    return [side if 0 < side < math.inf else 1.0 for side in sides]
+
+
+def _unpacked(data: memoryview, size: int) -> bytearray:
+    """Return the first bytes of what gzip has packed, of one member or many."""
+    found = bytearray()
+    place = 0
+    while len(found) < size and bytes(data[place : place + 2]) == _GZIP:
         unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        part = unpack.decompress(rest, size - length)
-        parts.append(part)
-        length += len(part)
-        rest = unpack.unused_data
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        while len(found) < size and place < len(data) and not unpack.eof:
+            piece = data[place : place + _PIECE]
+            found += unpack.decompress(piece, size - len(found))
+            place += len(piece) - len(unpack.unused_data)
+    return found
 
 
 # ---- TIFF
@@ -225,6 +236,9 @@ def _unpacked(data: memoryview, size: int) -> bytes:
 def _tiff(data: memoryview) -> StoredVolume:
     pages = count_pages(data)
     first = tiff.read_layout(data, 0)
+    size = first.height * first.width * first.samples * first.dtype.itemsize
+    if size > max(MAX_BYTES, len(data)):
+        raise DecodeError(f"TIFF: a page of {size} bytes when unpacked, more than {MAX_BYTES}")
     channels = () if first.samples == 1 else (first.samples,)
     shape = (pages, first.height, first.width, *channels)
 

@@ -2,12 +2,16 @@
 
 import gzip
 import io
+import struct
+import types
+import zlib
 
 import jax
 import numpy as np
 import pytest
 
 from jaxaug import augment, decode, iterators
+from jaxaug.decode.volume import stored
 from jaxaug.decode.volume.stored import open_volume
 from jaxaug.errors import DecodeError
 
@@ -99,6 +103,7 @@ def test_scaled_numbers_are_floats():
         (npy(np.zeros((3, 4, 5)))[:-1], "truncated"),
         (npy(np.zeros((3, 4))), r"numbers \[D, H, W\]"),
         (npy(np.zeros((3, 0, 5))), r"numbers \[D, H, W\]"),
+        (npy(np.zeros((3, 4, 5))).replace(b"(3, 4, 5), }   ", b"(-1, 1, 1), }  "), "numbers"),
         (b"\0zarr\0/etc", "no source of this process"),
     ],
 )
@@ -124,6 +129,75 @@ def test_a_packed_bomb_is_refused_by_its_header():
         whole(gzip.compress(short[:-3]))
     with pytest.raises(DecodeError, match="truncated"):
         whole(short[:-3])
+
+
+def test_damage_that_gzip_tells_is_told():
+    data = bytearray(gzip.compress(nifti(np.zeros((9, 9, 9), np.uint8)), 0))
+    data[600] ^= 1
+    with pytest.raises(DecodeError, match="incorrect data check"):
+        try:
+            whole(bytes(data))
+        except zlib.error as error:  # `VolumeReader` does so, too
+            raise DecodeError(str(error)) from error
+
+
+def test_many_members_of_gzip_are_read_by_pieces(monkeypatch):
+    data = nifti(RNG.random((9, 20, 30)).astype(np.float32))
+    members = b"".join(gzip.compress(data[k : k + 100], 0) for k in range(0, len(data), 100))
+    members = gzip.compress(b"") * 9_000 + members
+    sizes = []
+
+    class Counted:
+        def __init__(self, wbits):
+            self._unpack = zlib.decompressobj(wbits)
+
+        def decompress(self, piece, size):
+            sizes.append(len(piece))  # what it copies of the rest, for each member
+            return self._unpack.decompress(piece, size)
+
+        def __getattr__(self, name):
+            return getattr(self._unpack, name)
+
+    counted = types.SimpleNamespace(decompressobj=Counted, MAX_WBITS=zlib.MAX_WBITS)
+    monkeypatch.setattr(stored, "zlib", counted)
+    np.testing.assert_array_equal(whole(members)[1], whole(data)[1])
+    assert len(members) > 2 * max(sizes)
+
+
+def header_of(data, **fields):
+    """NIfTI-1 with other numbers in its header."""
+    nib = pytest.importorskip("nibabel")
+    header = nib.Nifti1Header.from_fileobj(io.BytesIO(data[:348]), check=False)
+    for name, value in fields.items():
+        header[name] = value
+    return header.binaryblock + data[348:]
+
+
+def test_spacing_is_finite_and_in_millimeters():
+    data = nifti(np.zeros((3, 4, 5), np.uint8))
+    sides = [1, 1500, 2000, 3000, 1, 1, 1, 1]
+    for unit, expected in ((3, (3.0, 2.0, 1.5)), (3 | 8, (3.0, 2.0, 1.5)), (2, (3e3, 2e3, 1.5e3))):
+        found = whole(header_of(data, xyzt_units=unit, pixdim=sides))[0].spacing
+        np.testing.assert_allclose(found, expected)
+    assert whole(header_of(data, xyzt_units=1))[0].spacing == (3000, 2000, 1500)
+    sides = [1, np.nan, np.inf, 0, 1, 1, 1, 1]
+    assert whole(header_of(data, pixdim=sides))[0].spacing == (1, 1, 1)
+
+
+@pytest.mark.parametrize("offset", [0, -352, 100, -1e30])
+def test_voxels_begin_behind_the_header(offset):
+    data = header_of(nifti(np.zeros((3, 4, 5), np.uint8)), vox_offset=offset)
+    with pytest.raises(DecodeError, match="begin inside of its header"):
+        whole(data)
+
+
+def test_pages_that_no_memory_holds_are_refused():
+    entries = [(256, 4, 2**31 - 1), (257, 4, 2**31 - 1), (258, 3, 8), (262, 3, 1)]
+    entries += [(273, 4, 0), (278, 4, 2**31 - 1), (279, 4, 0)]  # GDAL: never written
+    tags = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in entries)
+    data = struct.pack("<2sHIH", b"II", 42, 8, len(entries)) + tags + bytes(4)
+    with pytest.raises(DecodeError, match="a page of 4611686014132420609 bytes"):
+        whole(data)
 
 
 def test_larger_files_give_windows_and_smaller_are_padded(tmp_path):
@@ -223,6 +297,37 @@ def test_bad_volumes_are_bad_records(tmp_path):
     assert "its numbers are float32" in reasons[1]
     assert "it has 1 channels, the first record None" in reasons[2]
     assert "truncated" in reasons[3]
+
+
+def test_a_damaged_first_volume_is_one_bad_record(tmp_path):
+    files = [npy(np.zeros((3, 4, 5), np.int16))] * 2 * DEVICES
+    files[0] = files[0][:-1]
+    valid, _ = masked(tmp_path, files, shape=(3, 4, 5))
+    assert valid == [False] + [True] * (2 * DEVICES - 1)
+
+
+def test_numbers_just_above_those_of_a_dtype_are_refused(tmp_path):
+    files = [npy(np.full((3, 4, 5), number, np.float32)) for number in (-(2.0**31), 2.0**31)]
+    valid, reasons = masked(tmp_path, files * DEVICES, shape=(3, 4, 5), dtype="int32")
+    assert valid[:2] == [True, False]
+    assert "which int32 cannot hold" in reasons[1]
+
+
+@pytest.mark.parametrize("fill", [-7, 256, 0.5, np.nan])
+def test_a_fill_is_a_number_of_the_batch(fill, tmp_path):
+    with pytest.raises(ValueError, match="`fill` must be a number of uint8"):
+        masked(tmp_path, [npy(np.zeros((3, 4, 5), np.uint8))] * DEVICES, fill=fill)
+
+
+def test_labels_have_the_axes_of_their_volume(tmp_path):
+    array = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
+    paths = [tmp_path / "a.nii"] * DEVICES
+    paths[0].write_bytes(nifti(array, np.diag([-1.0, 1, 1, 1])))
+    decoders = {"volume": decode.Volume(canonical=False), "labels": decode.Volume(of="volume")}
+    with loader_of({"volume": paths, "labels": paths}, decoders) as loader:
+        batch = jax.device_get(next(loader))
+    np.testing.assert_array_equal(batch["volume"][0], array)
+    np.testing.assert_array_equal(batch["labels"], batch["volume"])
 
 
 def test_one_shape_is_that_of_all(tmp_path):
