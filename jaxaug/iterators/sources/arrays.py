@@ -91,8 +91,9 @@ class _Rows:
         if isinstance(self._array, np.ndarray):
             return self._array[indices]
         rows, places = np.unique(indices, return_inverse=True)
-        whole = len(rows) and rows[-1] - rows[0] + 1 == len(rows)
-        if whole:
+        if not len(rows):
+            found = self._array[0:0]
+        elif rows[-1] - rows[0] + 1 == len(rows):
             found = self._array[int(rows[0]) : int(rows[-1]) + 1]
         else:
             found = np.stack([np.asarray(self._array[row]) for row in rows.tolist()])
@@ -119,6 +120,11 @@ class _Files:
         folders = [zarr_reference(path) if os.path.isdir(path) else b"" for path in whole]
         self._folders = Encoded.from_bytes(folders)
         self._is_folder = self._folders.lengths > 0
+        self._paths = whole
+
+    def __reduce__(self):
+        # Another process opens only folders that it was asked for.
+        return _Files, (self._paths,)
 
     def read(self, indices: np.ndarray) -> Encoded:
         """Return the bytes of files, and what stands for Zarr arrays."""

@@ -1,10 +1,13 @@
 """`iterators.Arrays`: rows of arrays of any library, and files beside them."""
 
+import pickle
+
 import jax
 import numpy as np
 import pytest
 
 from jaxaug import iterators
+from jaxaug.decode.volume import stored as stored_volumes
 from jaxaug.errors import SourceError
 
 RNG = np.random.default_rng(0)
@@ -44,6 +47,20 @@ def test_rows_are_those_of_the_array(kind, tmp_path):
             batch = jax.device_get(batch)
             np.testing.assert_array_equal(batch["image"], VALUES[batch["index"]])
             np.testing.assert_array_equal(batch["label"], batch["index"])
+
+
+@pytest.mark.parametrize("kind", ["memory", "h5py", "zarr"])
+def test_no_row_is_an_array_too(kind, tmp_path):
+    found = iterators.Arrays({"x": stored(kind, tmp_path)}).read(np.zeros(0, np.int64))["x"]
+    assert found.shape == (0, *VALUES.shape[1:]) and found.dtype == VALUES.dtype
+
+
+def test_a_copy_in_another_process_may_open_its_folders(tmp_path, monkeypatch):
+    stored("zarr", tmp_path)
+    data = pickle.dumps(iterators.Arrays({"volume": [tmp_path / "a.zarr"]}))
+    monkeypatch.setattr(stored_volumes, "_folders", set())  # as that process begins
+    values = pickle.loads(data).read(np.zeros(1, np.int64))["volume"]
+    assert stored_volumes.open_volume(values.view(0), True).shape == VALUES.shape
 
 
 def test_other_numbers_have_another_fingerprint():
