@@ -267,7 +267,7 @@ def _add_statistics(commands) -> None:
         "statistics",
         help="print the mean and the deviation of each channel of a source, for Normalize",
         epilog="Those of integers are exact. Images count at their full size, pixels of no data "
-        "(GDAL) and NaN do not. After a kill the same command goes on where it was.",
+        "(GDAL), NaN and infinities do not. After a kill the same command goes on where it was.",
     )
     parser.add_argument(
         "source",

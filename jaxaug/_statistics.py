@@ -30,7 +30,8 @@ class Statistics(NamedTuple):
 
     Attributes:
       mean, std: in the units of `Normalize`, [0, 1] of levels, else those of the file.
-      pixels: how many there are, without those of no data (GDAL) and NaN.
+      pixels: how many there are, without those of no data (GDAL), NaN and
+        infinities.
       images: that were read.
       bad: that could not be.
     """
@@ -84,9 +85,8 @@ def statistics(source: Any, form: PixelForm, processes: int | None = None) -> St
             results[start] = result
             advance(PIECE)
     found = [Sums(*each) for _, each in sorted(results.items())]
-    statistics = _finish(found, _LEVELS[form.dtype])
-    journal.remove()
-    return statistics
+    journal.remove()  # also where they are of no use: the files or the libraries may change
+    return _finish(found, _LEVELS[form.dtype])
 
 
 def _journal_path(source: Any, form: PixelForm) -> str:
@@ -126,7 +126,7 @@ def _of_image(encoded: Encoded, form: PixelForm) -> Sums:
     if nodata is not None:
         channels = [each[each != nodata] for each in channels]
     if pixels.dtype.kind == "f":
-        floats = [each[~np.isnan(each)].astype(np.float64) for each in channels]
+        floats = [each[np.isfinite(each)].astype(np.float64) for each in channels]
         totals = [float(each.sum()) for each in floats]
         return Sums([each.size for each in floats], totals, _float_squares(floats), 1, 0)
     levels = np.arange(np.iinfo(pixels.dtype).max + 1)
