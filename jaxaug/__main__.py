@@ -473,7 +473,7 @@ def _pack(arguments: argparse.Namespace) -> None:
     from jaxaug.iterators import FileList, ImageFolder, PairedFolders
 
     in_shards = arguments.shards is not None or arguments.shard_bytes is not None
-    if arguments.shard_bytes is not None and (arguments.shards or arguments.shard_bytes < 1):
+    if arguments.shard_bytes is not None and (arguments.shards or not arguments.shard_bytes >= 1):
         arguments.error("--shard-bytes must be at least 1, and goes without --shards")
     for name in ("part", "resize"):
         if getattr(arguments, name) is not None and not in_shards:

@@ -24,6 +24,7 @@ from jaxaug.iterators.sources.protocol import Source
 from jaxaug.iterators.sources.storage.files import local_path, reason
 
 _SAMPLED_RECORDS = 512
+_NPY_HEADER = 128  # bytes
 _READ_RECORDS = 64  # in one call of the source
 _EXTENSIONS = {"JPEG": "jpg", "TIFF": "tif", "JPEG2000": "jp2", "JPEGXL": "jxl", "PPM": "ppm"}
 
@@ -117,7 +118,10 @@ def shards_of_bytes(source: Source, size: float, resize: int | None = None) -> i
     total = 0
     for row in rows.tolist():
         (record,) = _records(source, range(row, row + 1), resize)
-        total += sum(-(-len(data) // 512) * 512 + 512 for data in record.files.values()) + 1024
+        arrays = [np.asarray(value) for value in record.numbers.values()]
+        sizes = [len(data) for data in record.files.values()]
+        sizes += [array.nbytes + _NPY_HEADER for array in arrays if array.ndim]
+        total += sum(-(-size // 512) * 512 + 512 for size in sizes) + 1024
     wanted = 1.1 * total / rows.size * len(source) / size
     return min(len(source), max(1, math.ceil(wanted)))
 

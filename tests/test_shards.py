@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from jaxaug.__main__ import main
-from jaxaug._shards import pack_shards
+from jaxaug._shards import pack_shards, shards_of_bytes
 from jaxaug.decode import Ragged, Span, decode_image
 from jaxaug.errors import SourceError
 from jaxaug.iterators import ArrayRecord, ImageFolder, InMemory, Subset, WebDataset
@@ -192,3 +192,18 @@ def test_shards_have_about_so_many_bytes(tmp_path, capsys, size):
     ends = 10_240 + 2048  # of a tar, and the names of the classes
     assert max(sizes) <= size + ends and (size > 1e8 or min(sizes) > 0.3 * size)
     assert len(WebDataset(tmp_path / "x-*.tar")) == 12
+
+
+def test_arrays_count_among_the_bytes_of_shards(tmp_path):
+    source = InMemory(containers.jpegs(COUNT), {"spectrum": np.ones((COUNT, 5000), np.float32)})
+    pack_shards(source, tmp_path / "x.tar", shards_of_bytes(source, 1e5))
+    sizes = [path.stat().st_size for path in tmp_path.glob("x-*.tar")]
+    assert len(sizes) > 1 and max(sizes) <= 1e5 + 10_240  # the end of a tar
+
+
+@pytest.mark.parametrize("size", ["nan", "0", "-1e6"])
+def test_bytes_of_shards_that_are_no_size_are_refused(tmp_path, capsys, size):
+    photographs(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["pack", str(tmp_path / "in"), str(tmp_path / "x.tar"), f"--shard-bytes={size}"])
+    assert "--shard-bytes must be" in capsys.readouterr().err
