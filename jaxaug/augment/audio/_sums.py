@@ -18,7 +18,7 @@ def total(values: Array) -> Array:
     """Return the sum of values [N, ...] along the first axis, rounded to 2^-21 of the largest.
 
     Zeros at the end change no bit of it: integers have one sum in any order. The sums of lines fill
-    an int32, so their upper and lower halves are added up apart, up to 32768 lines.
+    an int32, so their upper half and two lower bytes are added up apart, up to 2^17 lines.
     """
     peak = jnp.max(jnp.abs(values), axis=0, initial=0.0)
     scale = jnp.where(peak > 0, peak, 1.0)
@@ -27,8 +27,9 @@ def total(values: Array) -> Array:
     padded = jnp.pad(fixed, ((0, -values.shape[0] % _LINE), *((0, 0) for _ in rest)))
     lines = jnp.sum(padded.reshape(-1, _LINE, *rest), axis=1, dtype=jnp.int32)
     upper = jnp.sum(lines >> 16, axis=0, dtype=jnp.int32).astype(jnp.float32)
-    lower = jnp.sum(lines & 0xFFFF, axis=0, dtype=jnp.int32).astype(jnp.float32)
-    return (upper * 2.0**16 + lower) * 2.0**-_BITS * scale
+    middle = jnp.sum(lines >> 8 & 0xFF, axis=0, dtype=jnp.int32).astype(jnp.float32)
+    lower = jnp.sum(lines & 0xFF, axis=0, dtype=jnp.int32).astype(jnp.float32)
+    return (upper * 2.0**16 + (middle * 2.0**8 + lower)) * 2.0**-_BITS * scale
 
 
 def bin_means(values: Array, count: Array | int) -> Array:
