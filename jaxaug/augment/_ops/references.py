@@ -27,7 +27,7 @@ from jaxaug.augment._base import (
 )
 from jaxaug.augment._chain import ImageOp, Pointwise
 from jaxaug.augment._ops.histogram import histogram_of
-from jaxaug.augment._xla import barrier, exact_sum, fixed_point_bits, with_jvp_of
+from jaxaug.augment._xla import barrier, exact_sum, fixed_point_bits, vary_alike, with_jvp_of
 from jaxaug.augment.random import between, integer, uniform
 
 References = Any  # images [n, h, w, C], uint8 or floats in [0, 1]; kept as what is read of them
@@ -471,10 +471,9 @@ def _synthesis(real: Array, imaginary: Array, along_y: Any, along_x: Any) -> Arr
         return (total[0] + r[None] * cos - i[None] * sin, total[1] + r[None] * sin + i[None] * cos)
 
     empty = jnp.zeros((cos_y.shape[1], count, real.shape[2]), jnp.float32)
+    empty, rows = vary_alike(empty, (real, imaginary, cos_y, sin_y))
     (real, imaginary), _ = lax.scan(
-        lambda total, row: (add_row(total, row), None),
-        (empty, empty),
-        (real, imaginary, cos_y, sin_y),
+        lambda total, row: (add_row(total, row), None), (empty, empty), rows
     )
 
     def add_column(total: Array, column: Any) -> tuple[Array, None]:
@@ -484,4 +483,5 @@ def _synthesis(real: Array, imaginary: Array, along_y: Any, along_x: Any) -> Arr
 
     columns = (real.swapaxes(0, 1), imaginary.swapaxes(0, 1), cos_x, sin_x)
     start = jnp.zeros((cos_y.shape[1], cos_x.shape[1], real.shape[2]), jnp.float32)
+    start, columns = vary_alike(start, columns)
     return lax.scan(add_column, start, columns)[0]
