@@ -178,7 +178,7 @@ def chromatic_aberration(image: Array, red: Any, blue: Any, size: Any = None) ->
     Example:
       >>> import jax.numpy as jnp
       >>> image = jnp.linspace(0, 1, 5).reshape(1, 5, 1).repeat(3, axis=2)
-      >>> print(chromatic_aberration(image, (0.5, 0.0), (0.0, 0.0))[0, 1].round(3))
+      >>> print(chromatic_aberration(image, (0.5, 0.0), (0.0, 0.0))[0, 1].round(2))
       [0.24 0.25 0.25]
 
     Reference: `albumentations.ChromaticAberration`, `cv2.initUndistortRectifyMap`.
