@@ -751,6 +751,35 @@ def test_the_canvas_changes_no_mix(name):
         np.testing.assert_allclose(other["label"], tight["label"], rtol=0, atol=1e-6)
 
 
+def test_the_canvas_changes_no_paste():
+    """Of two images of different sizes: what is pasted is cut off where the other image ends."""
+    sizes = np.array([[14, 12], [10, 18]], np.int32)
+
+    def group(canvas):
+        """Their smallest common canvas, or a larger one, which is full of pixels and masks."""
+        image = np.full((2, *canvas, 3), 200, np.uint8)
+        masks = np.ones((2, 2, *canvas), np.uint8)
+        for row, (height, width) in enumerate(sizes):
+            image[row, :height, :width] = picture(row, height, width)
+            masks[row, :, :height, :width] = 0
+            masks[row, 0, 2:8, 3 : width - 1] = masks[row, 1, 6:height, 1:5] = 1
+        right, bottom = sizes[:, 1] - 1, sizes[:, 0]
+        boxes = [[[3, 2, x, 8], [1, 6, 5, y]] for x, y in zip(right, bottom)]
+        group = {"image": image, "masks": masks, "boxes": np.float32(boxes), "size": sizes}
+        return jax.tree.map(lambda leaf: np.stack([leaf] * ROWS), group)
+
+    run = jax.jit(jax.vmap(augment.CopyAndPaste()))
+    tight, *others = (jax.device_get(run(KEYS, group(canvas))) for canvas in (TIGHT, *LARGER))
+    assert tight["boxes_valid"][:, :, 2:].any()  # something is pasted
+    for other in others:
+        equal({**other, "image": 0, "masks": 0}, {**tight, "image": 0, "masks": 0})
+        for row, (height, width) in enumerate(sizes):
+            used = np.s_[:, row, ..., :height, :width]
+            equal(other["masks"][used], tight["masks"][used])
+            pixels = np.s_[:, row, :height, :width]
+            equal(other["image"][pixels], tight["image"][pixels])
+
+
 @pytest.mark.parametrize("name", WITH_P)
 def test_never_is_the_identity(name):
     never = jax.device_get(on_mesh(name, applied(name, 0), KEYS, batch(name))["called"])

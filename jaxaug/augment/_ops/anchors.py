@@ -18,7 +18,8 @@ def encode_boxes(
     """Return the target of each anchor of a detector such as SSD: an offset and a label.
 
     An anchor belongs to the box with which its intersection over union is largest, where that is
-    above `criteria`; each box has at least the anchor that fits it best. The offset is
+    above `criteria`; a box that overlaps any has at least the one that fits it best, the last of
+    several boxes that one. The offset is
     ((cx - ax) / aw / v0, (cy - ay) / ah / v0, log(w / aw) / v1, log(h / ah) / v1), of centers and
     sides.
 
@@ -43,27 +44,29 @@ def encode_boxes(
     Reference: W. Liu et al., "SSD: Single Shot MultiBox Detector", ECCV 2016; DALI's
       `fn.box_encoder`, there without variances.
     """
-    anchors = jnp.asarray(anchors, jnp.float32)
-    boxes = boxes.astype(jnp.float32)
+    anchors, boxes = jnp.asarray(anchors, jnp.float32), jnp.asarray(boxes, jnp.float32)
+    if boxes.shape[0] == 0:
+        return jnp.zeros_like(anchors), jnp.zeros(anchors.shape[0], jnp.int32)
     here = present(boxes)
     overlap = jnp.where(here[:, None], _overlaps(boxes, anchors), -1.0)
     best_box = jnp.argmax(overlap, axis=0)
     share = jnp.max(overlap, axis=0, initial=-1.0)
 
     # The anchor that fits a box best is that box's, whatever else it fits.
-    best_anchor = jnp.where(here, jnp.argmax(overlap, axis=1), anchors.shape[0])
+    fits = jnp.max(overlap, axis=1) > 0
+    best_anchor = jnp.where(fits, jnp.argmax(overlap, axis=1), anchors.shape[0])
     number = jnp.arange(boxes.shape[0], dtype=best_box.dtype)
-    best_box = best_box.at[best_anchor].set(number, mode="drop")
-    share = share.at[best_anchor].set(2.0, mode="drop")
+    owner = jnp.full_like(best_box, -1).at[best_anchor].max(number, mode="drop")
+    best_box = jnp.where(owner >= 0, owner, best_box)
 
-    matched = share > criteria
+    matched = (share > criteria) | (owner >= 0)
     centers, sides = _centers(boxes[best_box])
     own_centers, own_sides = _centers(anchors)
     least = jnp.finfo(jnp.float32).tiny
     moved = (centers - own_centers) / (own_sides * variances[0])
     stretched = jnp.log(jnp.maximum(sides, least) / own_sides) / variances[1]
     offsets = jnp.concatenate([moved, stretched], axis=1)
-    found = jnp.where(matched, labels.astype(jnp.int32)[best_box] + 1, 0)
+    found = jnp.where(matched, jnp.asarray(labels, jnp.int32)[best_box] + 1, 0)
     return jnp.where(matched[:, None], offsets, 0.0), found
 
 

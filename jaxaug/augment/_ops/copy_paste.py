@@ -14,6 +14,7 @@ from jaxaug.augment._base import (
     as_probability,
     converter,
     extent,
+    inside,
 )
 from jaxaug.augment._chain import GroupOp, channels_first
 from jaxaug.augment._warp import (
@@ -115,7 +116,7 @@ class CopyAndPaste(GroupOp):
         """Paste pixels, masks and boxes."""
         del info
         _check(self, group)
-        group = jax.vmap(given_alone)(group)
+        group = jax.vmap(_within)(jax.vmap(given_alone)(group))
         partners = {name: value[::-1] for name, value in group.items()}
         if "valid" in group:
             params = params & partners["valid"][:, None]
@@ -165,6 +166,13 @@ class CopyAndPaste(GroupOp):
         least = self.min_visibility * all_pixels.astype(jnp.float32)
         hidden = (pixels < all_pixels) & ((pixels == 0) | (pixels.astype(jnp.float32) < least))
         return given & ~hidden
+
+
+def _within(sample: Sample) -> Sample:
+    """Return a sample whose masks are empty where its image is not: a partner may be larger."""
+    used = inside(sample["image"], sample.get("size"))
+    masks = sample[_MASKS]
+    return {**sample, _MASKS: jnp.where(used[None], masks, jnp.zeros_like(masks))}
 
 
 def _check(transform: CopyAndPaste, group: Sample) -> None:

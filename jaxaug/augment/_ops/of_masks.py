@@ -11,7 +11,6 @@ from jaxaug.augment._base import (
     Drawn,
     ImageInfo,
     Size,
-    as_class_index,
     as_color,
     as_int,
     as_size,
@@ -43,7 +42,7 @@ def random_mask_pixel(number: Array, marked: Array) -> tuple[Array, Array]:
 
     Reference: DALI's `fn.segmentation.random_mask_pixel`.
     """
-    marked = jnp.asarray(marked)
+    marked = jnp.asarray(marked).astype(bool)  # labels would count as often as their number
     counts = jnp.cumsum(jnp.sum(marked, axis=1, dtype=jnp.int32), dtype=jnp.int32)
     rank = integer(number, 0, jnp.maximum(counts[-1], 1))
     row = jnp.argmax(counts > rank).astype(jnp.int32)
@@ -154,7 +153,7 @@ class MaskDropout(SampleOp):
     Args:
       max_objects: how many labels at most; their number is uniform from 1 on.
       fill: the color they are painted with in [0, 1], a number or one per channel.
-      fill_mask: the label that their pixels get.
+      fill_mask: the label that their pixels get, 0 to 255.
 
     Raises:
       ValueError: on a call, for a sample without a "mask" [H, W] of uint8.
@@ -173,7 +172,7 @@ class MaskDropout(SampleOp):
     needs = "image"
     max_objects: int = field(default=1, metadata=converter(as_int, 1, _LABELS))
     fill: Color = field(default=0.0, metadata=converter(as_color))
-    fill_mask: int = field(default=0, metadata=converter(as_class_index))
+    fill_mask: int = field(default=0, metadata=converter(as_int, 0, _LABELS - 1))
     _: KW_ONLY
     p: float = 0.5
 

@@ -28,6 +28,7 @@ from jaxaug.augment._base import (
     extent,
     info_of,
     on_image,
+    on_rgb,
     setting,
 )
 from jaxaug.augment._chain import ImageOp
@@ -163,16 +164,16 @@ def correlate(image: Array, kernel: Any, size: Any = None) -> Array:
     return correlated(image, kernel, size)
 
 
-@on_image
+@on_rgb
 def chromatic_aberration(image: Array, red: Any, blue: Any, size: Any = None) -> Array:
-    """Return the image with its first and its third channel bent by a lens, each by its own.
+    """Return the image with red and blue bent by a lens, each by its own.
 
     A place at radius r shows what lies at r (1 + a r^2 + b r^4), with the radius that of
     ((x - W/2) / W, (y - H/2) / H).
 
     Args:
-      image: float [H, W, C] in [0, 1].
-      red, blue: (a, b) of the first and of the third channel; 0 leaves it.
+      image: float [H, W, 3] in [0, 1].
+      red, blue: (a, b) of the channel; 0 leaves it.
       size: int32[2], the used (height, width) of a canvas; None uses all of it.
 
     Example:

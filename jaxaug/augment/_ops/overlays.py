@@ -28,6 +28,7 @@ from jaxaug.augment._base import (
     on_image,
     on_rgb,
     ordered,
+    per_channel,
     setting,
 )
 from jaxaug.augment._chain import ImageOp, Pointwise
@@ -90,7 +91,7 @@ def rain(
     falling = (down >= 0) & (down <= length * height)
     covered = jnp.where(falling, jnp.clip(width / 2 + 0.5 - aside, 0.0, 1.0), 0.0)
     cover = jnp.max(covered, axis=0, initial=0.0)[:, :, None]
-    return image + cover * (jnp.asarray(color, jnp.float32).reshape(1, 1, -1) - image)
+    return image + cover * (per_channel("color", color, image) - image)
 
 
 @on_image
@@ -169,6 +170,11 @@ def sun_flare(
 
     Reference: `albumentations.RandomSunFlare` with method "overlay".
     """
+    if ghosts.color.shape[1] != image.shape[2]:
+        raise ValueError(
+            f"the disks have {ghosts.color.shape[1]} channels, the image {image.shape[2]}: draw"
+            " them with the `channels` of the image in `ImageInfo`."
+        )
     height, width = (side.astype(jnp.float32) for side in extent(image, size))
     longer = jnp.maximum(height, width)
     y, x = places(image, size)
@@ -182,7 +188,7 @@ def sun_flare(
         image = image + (ghosts.alpha[i] * soft)[:, :, None] * (ghosts.color[i][None, None] - image)
     light = jnp.clip(1 - distance(*center) / radius, 0.0, 1.0)
     light = (light * light * light)[:, :, None]
-    return image + light * (jnp.asarray(color, jnp.float32).reshape(1, 1, -1) - image)
+    return image + light * (per_channel("color", color, image) - image)
 
 
 @on_rgb
@@ -244,7 +250,7 @@ def spatter(image: Array, noise: Array, threshold: Scalar, intensity: Scalar, co
       Corruptions and Perturbations", ICLR 2019; `albumentations.Spatter`.
     """
     opacity = (intensity * jnp.clip((noise - threshold) * 10, 0.0, 1.0))[:, :, None]
-    return image + opacity * (jnp.asarray(color, jnp.float32).reshape(1, 1, -1) - image)
+    return image + opacity * (per_channel("color", color, image) - image)
 
 
 # ---- transforms
@@ -394,6 +400,7 @@ class RandomSunFlare(Pointwise):
         """Draw the center, the line and the disks."""
         low, high = self.num_ghosts
         channels = 3 if info.channels is None else info.channels
+        color = per_channel("color", self.color, jnp.zeros((1, 1, channels)))
         keys = jax.random.split(key)
         numbers = uniform(keys[0], shape=(4,))
         center = _in_region(numbers[:2], self.flare_roi)
@@ -406,8 +413,7 @@ class RandomSunFlare(Pointwise):
             y=center[1] + along * jnp.sin(angle),
             radius=each[1] * (self.radius / 5),
             alpha=jnp.where(shown, between(each[2], 0.05, 0.2), 0.0),
-            color=between(each[3:].T, 0.8, 1.0)
-            * jnp.asarray(self.color, jnp.float32).reshape(1, -1),
+            color=between(each[3:].T, 0.8, 1.0) * color.reshape(1, -1),
         )
         return Flare(center, ghosts)
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
@@ -27,7 +28,7 @@ from jaxaug.augment._base import (
     extent,
     inside,
     on_image,
-    rounded,
+    per_channel,
     to_levels,
 )
 from jaxaug.augment._chain import ImageOp, Pointwise
@@ -92,7 +93,8 @@ def dither(image: Array, thresholds: Array, colors: int = 2) -> Array:
       ICC 1973, where the thresholds are those of `bayer_matrix`.
     """
     steps = colors - 1
-    return rounded(image * steps + thresholds[:, :, None] - 0.5) * (1 / steps)
+    values = image * steps + thresholds[:, :, None]
+    return (values + lax.stop_gradient(jnp.floor(values) - values)) * (1 / steps)
 
 
 def bayer_matrix(side: int) -> np.ndarray:
@@ -154,7 +156,8 @@ def colorize(image: Array, black: Any, white: Any) -> Array:
 
     Args:
       image: float [H, W, C] in [0, 1]; of three channels gray is their luma.
-      black, white: in [0, 1], a number or one per channel, what black and white become.
+      black, white: in [0, 1], a number or one per channel, what black and white become: of three
+        numbers an image of one channel becomes one of three.
 
     Example:
       >>> import jax.numpy as jnp
@@ -207,7 +210,12 @@ def standardize(image: Array, size: Any = None) -> Array:
     height, width = (side.astype(jnp.float32) for side in extent(image, size))
     mean = _mean(image, size)
     centered = image - mean
-    squares = _mean(centered * centered, size)
+    # In fixed point the squares of a low contrast would be 0: they are those of shares of the
+    # largest.
+    used = inside(image, size)[:, :, None]
+    largest = lax.stop_gradient(jnp.max(jnp.where(used, jnp.abs(centered), 0.0)))
+    shares = centered * (1 / jnp.maximum(largest, 1e-6))
+    squares = _mean(shares * shares, size) * (largest * largest)
     least = 1 / (height * width * image.shape[2])
     return centered * (1 / jnp.sqrt(jnp.maximum(squares, least)))
 
@@ -380,7 +388,8 @@ class Colorize(Pointwise):
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Color the image."""
         del params, info
-        return jnp.broadcast_to(colorize(image, self.black, self.white), image.shape)
+        ends = (per_channel(name, getattr(self, name), image) for name in ("black", "white"))
+        return jnp.broadcast_to(colorize(image, *ends), image.shape)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def convert_color_space(image: Array, source: str, target: str) -> Array:
     """Return the image in another space of color.
 
     Args:
-      image: float [H, W, C] in [0, 1].
+      image: float [H, W, C] in [0, 1], of one channel for "gray", of three for the others.
       source, target: "rgb", "bgr", "gray" (one channel of luma) or "ycbcr", of full range with the
         chroma about 1/2.
 
@@ -86,6 +86,9 @@ def convert_color_space(image: Array, source: str, target: str) -> Array:
     """
     for name, space in (("source", source), ("target", target)):
         check_choice(name, space, _SPACES)
+    channels = 1 if source == "gray" else 3
+    if image.shape[2] != channels:
+        raise ValueError(f"`image` in {source!r} must be [h, w, {channels}], got {image.shape}.")
     if source == target:
         return image
     rgb = _to_rgb(image, source)

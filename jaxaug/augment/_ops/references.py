@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
@@ -33,6 +34,7 @@ from jaxaug.augment.random import between, integer, uniform
 References = Any  # images [n, h, w, C], uint8 or floats in [0, 1]; kept as what is read of them
 _QUANTILES = 1025  # of a curve: neighbors are a thousandth of the pixels apart
 _FREQUENCIES = 33  # of an amplitude, from 0 on along each axis
+_SLACK = 1e-3  # a resize may overshoot by a rounding
 
 
 def _images(name: str, value: Any) -> np.ndarray:
@@ -45,12 +47,31 @@ def _images(name: str, value: Any) -> np.ndarray:
     if not good or (top is None and not np.issubdtype(images.dtype, np.floating)):
         got = f"{images.dtype}{list(images.shape)}"
         raise ValueError(f"`{name}` must be images [n, h, w, C], uint8 or floats, got {got}.")
-    return images.astype(np.float64) / (top or 1)
+    images = images.astype(np.float64) / (top or 1)
+    if not (images.min(initial=0) >= -_SLACK and images.max(initial=0) <= 1 + _SLACK):
+        got = f"{images.min():g} to {images.max():g}"
+        raise ValueError(f"`{name}` must be uint8, or floats in [0, 1], got {got}.")
+    return images
+
+
+def _kept(value: Any, shape: tuple[int | None, ...]) -> bool:
+    """Return True for a bank that is reduced already, of a transform that is built again."""
+    if not isinstance(value, jax.Array) or value.dtype != jnp.float32 or value.ndim != len(shape):
+        return False
+    return all(side in (None, given) for side, given in zip(shape, value.shape, strict=True))
+
+
+def _check_channels(what: str, channels: int, image: Array) -> None:
+    """Raise where a reference has other channels than the image, to which it would broadcast."""
+    if channels != image.shape[2]:
+        raise ValueError(
+            f"{what} must have the channels of the image, {image.shape[2]}, got {channels}."
+        )
 
 
 def as_curves(name: str, value: Any) -> Array:
     """Return float32[n, C, quantiles], the values below which shares of the pixels lie."""
-    if isinstance(value, jax.Array) and value.ndim == 3:
+    if _kept(value, (None, None, _QUANTILES)):
         return value
     images = _images(name, value)
     flat = images.reshape(len(images), -1, images.shape[3])
@@ -64,7 +85,7 @@ def as_curves(name: str, value: Any) -> Array:
 
 def as_moments(name: str, value: Any) -> Array:
     """Return float32[n, 2, C], mean and standard deviation of each channel."""
-    if isinstance(value, jax.Array) and value.ndim == 3:
+    if _kept(value, (None, 2, None)):
         return value
     images = _images(name, value)
     return jnp.asarray(
@@ -75,22 +96,24 @@ def as_moments(name: str, value: Any) -> Array:
 def as_amplitudes(name: str, value: Any) -> Array:
     """Return float32[n, 2 k - 1, k, C], amplitudes of the lowest frequencies along y and x.
 
-    They are divided by the number of pixels: those of a picture hardly depend on its size.
+    They are divided by the number of pixels: those of a picture hardly depend on its size. Those
+    that a small picture does not have are 0.
     """
-    if isinstance(value, jax.Array) and value.shape[1:3] == (2 * _FREQUENCIES - 1, _FREQUENCIES):
+    if _kept(value, (None, 2 * _FREQUENCIES - 1, _FREQUENCIES, None)):
         return value
     images = _images(name, value)
     _, height, width, _ = images.shape
     amplitudes = np.abs(np.fft.fft2(images, axes=(1, 2))) / (height * width)
     y = np.arange(-_FREQUENCIES + 1, _FREQUENCIES)
     x = np.arange(_FREQUENCIES)
-    kept = amplitudes[:, y % height][:, :, x % width]
+    has = (2 * np.abs(y) <= height)[:, None] & (2 * x <= width)[None, :]
+    kept = amplitudes[:, y % height][:, :, x % width] * has[None, :, :, None]
     return jnp.asarray(kept.astype(np.float32))
 
 
 def as_elements(name: str, value: Any) -> Array:
     """Return float32[n, h, w, C + 1] in [0, 1], the opacity last."""
-    if isinstance(value, jax.Array) and value.ndim == 4 and value.dtype == jnp.float32:
+    if isinstance(value, Tracer):
         return value
     return jnp.asarray(_images(name, value).astype(np.float32))
 
@@ -112,6 +135,7 @@ def overlay(image: Array, element: Array, top: Array, left: Array) -> Array:
 
     Reference: `albumentations.OverlayElements`.
     """
+    _check_channels("the element, less its opacity,", element.shape[2] - 1, image)
     inside_element = []
     picked = element
     for axis, first in enumerate((top, left)):
@@ -143,6 +167,7 @@ def match_histogram(image: Array, curves: Array, blend: Scalar, size: Any = None
 
     Reference: `skimage.exposure.match_histograms`, `albumentations.HistogramMatching`.
     """
+    _check_channels("`curves`", curves.shape[0], image)
     levels = to_levels(image)
     height, width = (side.astype(jnp.float32) for side in extent(image, size))
     counts = jnp.cumsum(histogram_of(levels, inside(image, size)), axis=1, dtype=jnp.int32)
@@ -180,6 +205,8 @@ def match_moments(
     Reference: E. Reinhard et al., "Color Transfer between Images", 2001;
       `albumentations.PixelDistributionAdaptation` with transform_type "standard".
     """
+    for name, values in (("`mean`", mean), ("`deviation`", deviation)):
+        _check_channels(name, values.shape[0], image)
     height, width = (side.astype(jnp.float32) for side in extent(image, size))
     used = inside(image, size)
     share = 1 / (height * width)
@@ -190,7 +217,12 @@ def match_moments(
 
     own = barrier(channel_means(image))
     centered = image - own[None, None]
-    squares = barrier(channel_means(centered * centered))
+    # In fixed point the squares of a low contrast would be 0: they are those of shares of the
+    # largest.
+    largest = jnp.max(jnp.where(used[:, :, None], jnp.abs(centered), 0.0), axis=(0, 1))
+    largest = lax.stop_gradient(barrier(largest))
+    shares = centered * (1 / jnp.maximum(largest, 1e-6))[None, None]
+    squares = barrier(channel_means(shares * shares) * (largest * largest))
     scale = deviation / jnp.sqrt(jnp.maximum(squares, 1e-8))
     matched = jnp.clip(centered * scale[None, None] + mean[None, None], 0.0, 1.0)
     return image + blend * (matched - image)
@@ -220,6 +252,7 @@ def swap_low_frequencies(
     Reference: Y. Yang and S. Soatto, "FDA: Fourier Domain Adaptation for Semantic Segmentation",
       CVPR 2020; `albumentations.FDA`.
     """
+    _check_channels("`amplitudes`", amplitudes.shape[2], image)
     height, width = (side.astype(jnp.float32) for side in extent(image, size))
     image = jnp.where(inside(image, size)[:, :, None], image, 0.0)
     middle = (amplitudes.shape[0] - 1) // 2
@@ -237,11 +270,14 @@ def swap_low_frequencies(
     real = _line_sums(barrier(lines_r) * cos + lines_i * sin, 2) * (1 / height)  # [v, u, C]
     imaginary = _line_sums(barrier(lines_i) * cos - lines_r * sin, 2) * (1 / height)
 
-    # What is added to F; frequencies of a positive u stand for their mirror images, too.
+    # What is added to F; frequencies of a positive u stand for their mirror images, too, but for
+    # those of half of an even width. -v and v are one where they are half of an even height.
     own = jnp.sqrt(jnp.maximum(real * real + imaginary * imaginary, 1e-12))
     border = border.astype(jnp.float32)
-    low = (jnp.abs(up) <= border)[:, None, None] & (right <= border)[None, :, None]
-    twice = jnp.where(right == 0, jnp.ones_like(right), 2.0)[None, :, None]
+    rows, columns = (jnp.abs(up) <= border) & (2 * up > -height), right <= border
+    low = rows[:, None, None] & columns[None, :, None]
+    itself = (right == 0) | (2 * right == width)
+    twice = jnp.where(itself, jnp.ones_like(right), 2.0)[None, :, None]
     factor = jnp.where(low, wanted * (1 / own) - 1, 0.0) * twice
     real, imaginary = barrier(real * factor), barrier(imaginary * factor)
     return image + _synthesis(real, imaginary, (cos_y, sin_y), (cos_x, sin_x))
@@ -370,7 +406,8 @@ class FDA(ImageOp):
     def apply(self, params: Picked, image: Array, info: ImageInfo) -> Array:
         """Replace low frequencies of the used part."""
         shorter = min(image.shape[:2])
-        reach = min(int(self.beta_range[1] * shorter), _FREQUENCIES - 1)
+        # In float32, as the border is: 0.29 of 100 is 29 there.
+        reach = min(int(np.float32(self.beta_range[1]) * np.float32(shorter)), _FREQUENCIES - 1)
         sides = jnp.minimum(*(side.astype(jnp.float32) for side in extent(image, info.size)))
         border = jnp.minimum(jnp.floor(params.amount * sides).astype(jnp.int32), reach)
         amplitudes = row_of(self.references, params.reference)

@@ -73,3 +73,10 @@ def test_labels_are_painted_over():
 def test_a_sample_without_a_mask_is_an_error(transform):
     with pytest.raises(ValueError, match="needs a 'mask'"):
         transform(KEYS[0], {"image": IMAGE})
+
+
+def test_labels_count_as_marked_and_a_label_that_does_not_fit_is_refused():
+    row, column = functional.random_mask_pixel(jnp.float32(0.6), jnp.array([[1, 1, 200]]))
+    assert (int(row), int(column)) == (0, 1)
+    with pytest.raises(ValueError, match="`fill_mask` must be an int of 0 to 255"):
+        A.MaskDropout(fill_mask=300)

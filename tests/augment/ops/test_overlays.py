@@ -110,3 +110,19 @@ def test_shadows_and_flares_lie_in_their_regions():
     flares = jax.vmap(lambda key: A.RandomSunFlare().make_params(key, info))(keys)
     assert np.asarray(flares.center)[:, 1].max() <= 0.5
     assert set((np.asarray(flares.ghosts.alpha) > 0).sum(axis=1)) == {6, 7, 8, 9, 10}
+
+
+def test_colors_of_other_channels_are_refused():
+    color = (0.1, 0.2, 0.3)
+    rain, sun = A.RandomRain(drop_color=color, p=1.0), A.RandomSunFlare(color=color, p=1.0)
+    for channels in (1, 13):
+        image = np.zeros((20, 25, channels), np.uint8)
+        for transform in (rain, sun, A.Colorize(black=color, p=1.0)):
+            with pytest.raises(ValueError, match="must be one number, or one for each channel"):
+                transform(jax.random.key(0), image)
+        replay = A.Compose([A.RandomSunFlare(p=1.0)])
+        params = replay.make_params(jax.random.key(0), A.ImageInfo((20, 25)))
+        with pytest.raises(ValueError, match="the disks have 3 channels"):
+            replay.apply(params, image)
+        with pytest.raises(TypeError, match="needs three channels"):
+            functional.chromatic_aberration(np.float32(image), (0, 0), (0, 0))

@@ -81,3 +81,13 @@ def test_exposure_and_standardize_are_numpys():
     beside = functional.standardize(canvas, np.array([HEIGHT, WIDTH]))
     np.testing.assert_array_equal(np.asarray(beside)[:HEIGHT, :WIDTH], out)
     assert not np.asarray(functional.standardize(np.full((4, 4, 3), 0.5, np.float32))).any()
+
+
+def test_white_stays_white_where_the_threshold_is_zero():
+    assert functional.dither(np.ones((1, 1, 1), np.float32), np.zeros((1, 1), np.float32)) == 1
+
+
+def test_standardize_sees_a_low_contrast():
+    image = np.float32([0.495, 0.505]).repeat(3).reshape(1, 2, 3).repeat(9000, axis=1)
+    out = np.asarray(functional.standardize(image))
+    np.testing.assert_allclose(np.abs(out), 1, rtol=0.02)

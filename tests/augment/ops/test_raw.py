@@ -66,3 +66,21 @@ def test_boxes_are_encoded_as_by_a_loop():
         wanted = [*moved, *(np.log(side / own) / 0.2)]
         np.testing.assert_allclose(offsets[number], wanted, rtol=1e-4, atol=1e-4)
     assert (np.asarray(found) > 0).sum() >= 2
+
+
+@pytest.mark.parametrize("source", ["rgb", "bgr", "gray", "ycbcr"])
+def test_images_of_other_channels_are_refused(source):
+    for target, channels in (("rgb", 4), ("ycbcr", 13), (source, 2)):
+        with pytest.raises(ValueError, match=f"`image` in {source!r} must be"):
+            functional.convert_color_space(np.zeros((2, 2, channels), np.float32), source, target)
+
+
+def test_boxes_that_fit_no_anchor_have_none_and_the_last_of_two_has_theirs():
+    anchors = np.float32([[0, 0, 4, 4], [10, 10, 20, 20]])
+    none = functional.encode_boxes(jnp.zeros((0, 4)), jnp.zeros(0, jnp.int32), anchors)
+    assert not np.asarray(none[0]).any() and none[1].tolist() == [0, 0]
+    far_or_flat = np.float32([[0, 0, 4, 4], [50, 50, 60, 60], [11, 11, 11, 15]])
+    offsets, found = functional.encode_boxes(far_or_flat, np.arange(3), anchors)
+    assert found.tolist() == [1, 0] and not np.asarray(offsets).any()
+    both = functional.encode_boxes(anchors[[1, 1, 1]], np.arange(3), anchors)[1]
+    assert both.tolist() == [0, 3]

@@ -1,5 +1,7 @@
 """Banks of references against NumPy: histograms, moments, Fourier amplitudes."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ HEIGHT, WIDTH = IMAGE.shape[:2]
 BANK = np.stack([picture(5, 40, 32) // 2, picture(6, 40, 32)])
 CANVAS = np.full((30, 40, 3), 0.9, np.float32)
 CANVAS[:HEIGHT, :WIDTH] = IMAGE
+KEY = jax.random.key(0)
 SIZE = np.array([HEIGHT, WIDTH], np.int32)
 
 
@@ -84,3 +87,63 @@ def test_an_overlay_is_a_blend_of_a_slice():
         wanted[window] = wanted[window] * (1 - alpha) + alpha * element[..., :3]
         out = functional.overlay(IMAGE, element, np.int32(top), np.int32(left))
         np.testing.assert_allclose(out, wanted[10:-10, 10:-10], atol=1e-6)
+
+
+@pytest.mark.parametrize("height, width", [(8, 6), (7, 8), (9, 5)])
+def test_all_frequencies_of_a_small_image_are_swapped_once(height, width):
+    """Up to half of an even side, where -f and f are one, and a share that float32 rounds up."""
+    small = IMAGE[:height, :width]
+    bank = picture(7, height, width)[None]
+    out = A.FDA(bank, (0.5, 0.5), p=1.0)(KEY, small)
+    highest = min(height, width) // 2
+    spectrum = np.fft.fft2(small.astype(float), axes=(0, 1))
+    wanted = np.abs(np.fft.fft2(bank[0] / 255, axes=(0, 1)))
+    rows, columns = (abs(np.fft.fftfreq(side) * side) <= highest for side in (height, width))
+    swapped = np.where((rows[:, None] & columns[None, :])[:, :, None], wanted, np.abs(spectrum))
+    expected = np.fft.ifft2(spectrum / np.abs(spectrum) * swapped, axes=(0, 1)).real
+    np.testing.assert_allclose(out, np.clip(expected, 0, 1), atol=1e-4)
+
+
+def test_a_fixed_share_reaches_as_far_without_a_canvas():
+    fda = A.FDA(BANK, (0.29, 0.29), p=1.0)  # 0.29 * 100 is below 29 in float64, not in float32
+    image = picture(8, 100, 100).astype(np.float32) / 255
+    sample = {"image": np.pad(image, ((0, 20), (0, 20), (0, 0))), "size": np.int32([100, 100])}
+    out = fda(KEY, sample)["image"][:100, :100]
+    np.testing.assert_allclose(out, fda(KEY, image), atol=1e-4)
+
+
+def test_a_small_reference_has_no_frequencies_beyond_its_own():
+    kept = np.asarray(as_amplitudes("references", picture(1, 8, 10)[None]))[0]
+    assert not kept[:, 6:].any() and not kept[: 32 - 4].any() and not kept[32 + 5 :].any()
+    assert kept[32 - 4 : 32 + 5, :6].all()
+
+
+def test_low_contrast_keeps_its_deviation():
+    image = np.float32(0.01) + np.float32(1e-4) * picture(3, 40, 50).astype(np.float32) / 255
+    mean, deviation = np.float32([0.5] * 3), np.float32([0.1] * 3)
+    out = np.asarray(functional.match_moments(image * 4, mean, deviation, 1.0))
+    np.testing.assert_allclose(out.std((0, 1)), 0.1, rtol=0.05)
+
+
+KINDS = [
+    (A.HistogramMatching, BANK),
+    (A.PixelDistributionAdaptation, BANK),
+    (A.FDA, BANK),
+    (A.OverlayElements, BANK[..., [0, 1, 2, 0]]),
+]
+
+
+@pytest.mark.parametrize("kind, bank", KINDS)
+def test_a_bank_of_other_values_or_channels_is_refused(kind, bank):
+    for values in (bank.astype(np.float32), np.full(bank.shape, np.nan)):
+        for given in (values, jax.numpy.asarray(values)):
+            with pytest.raises(ValueError, match=r"floats in \[0, 1\], got"):
+                kind(given)
+    for image in (bank[0], jax.numpy.asarray(bank[0])):
+        with pytest.raises(ValueError, match="must be images"):
+            kind(image)
+    transform = kind(bank, p=1.0)
+    for channels in (1, 4, 13):
+        with pytest.raises(ValueError, match=f"the channels of the image, {channels}, got 3"):
+            transform(KEY, np.zeros((5, 6, channels), np.uint8))
+    assert dataclasses.replace(transform, p=0.5) == kind(bank, p=0.5)
