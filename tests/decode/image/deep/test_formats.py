@@ -15,7 +15,7 @@ from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian
 
 from jaxaug.decode import Encoded, decode_image, read_headers
-from jaxaug.decode.image.deep import libraries
+from jaxaug.decode.image.deep.libraries import library
 from jaxaug.errors import DecodeError, PrecisionWarning
 from tests.decode.image.deep.files import decode, numbers, reason
 from tests.images import encode, picture
@@ -283,7 +283,7 @@ def test_a_missing_library_is_named(monkeypatch):
     deep = imagecodecs.png_encode(levels(16, 9, 14))
     jpeg_xl = imagecodecs.jpegxl_encode(picture(0, 9, 14))
     frame = dicom(levels(12, 1, 9, 14))
-    libraries.library.cache_clear()
+    library.cache_clear()
     for name in ("imagecodecs", "tifffile", "pillow_heif", "pydicom"):
         monkeypatch.setitem(sys.modules, name, None)
     try:
@@ -292,7 +292,7 @@ def test_a_missing_library_is_named(monkeypatch):
         assert "JPEG XL images need imagecodecs" in reason(jpeg_xl)
         assert "DICOM images need pydicom" in reason(frame, channels=1)
     finally:
-        libraries.library.cache_clear()
+        library.cache_clear()
 
 
 def test_headers_that_contradict_themselves_are_bad():
