@@ -210,7 +210,8 @@ def test_a_remote_row_that_failed_stays_so_while_local_ones_are_tried_again():
             return len(destination)
         raise OSError("does not answer")
 
-    storage = Staged(files, timeout=0.2, retries=1, read=read)
+    # Long enough for a thread of a loaded machine to begin within it.
+    storage = Staged(files, timeout=2.0, retries=1, read=read)
     encoded, failures = storage.read(np.arange(2), np.zeros(2, int), np.full(2, 10))
     assert encoded.lengths.tolist() == [10, 0] and [*failures] == [1]
 
