@@ -5,8 +5,6 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from jax.sharding import NamedSharding
-
 from jaxaug._checks import (
     check_choice,
     check_positive_int,
@@ -24,6 +22,7 @@ from jaxaug.sharding._split import RowRange
 # Entries that the Loader itself puts into a batch.
 _RESERVED = {"valid", "index"}
 DISK = "disk:"  # begins a `keep` that names a directory
+_DEVICE = "device:"  # and one that names a share
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,10 +76,24 @@ def check_options(options: Options) -> None:
 def _check_keep(keep: Any) -> None:
     """Refuse what names no place for decoded records."""
     on_disk = isinstance(keep, str) and keep.startswith(DISK) and keep != DISK
-    if keep not in (None, "device", "host") and not on_disk:
+    if keep not in (None, "host") and not on_disk and device_share(keep) is None:
         raise ValueError(
-            f"`keep` must be None, 'device', 'host' or 'disk:DIR' with a directory, got {keep!r}."
+            "`keep` must be None, 'device', 'device:SHARE' with a share of the records in (0, 1), "
+            f"'host' or 'disk:DIR' with a directory, got {keep!r}."
         )
+
+
+def device_share(keep: Any) -> float | None:
+    """Return the share of the records that devices keep; None where `keep` names no devices."""
+    if keep == "device":
+        return 1.0
+    if not isinstance(keep, str) or not keep.startswith(_DEVICE):
+        return None
+    try:
+        share = float(keep.removeprefix(_DEVICE))
+    except ValueError:
+        return None
+    return share if 0 < share < 1 else None
 
 
 def _check_source(source: Any) -> None:
@@ -151,15 +164,6 @@ def check_stream_options(options: Options) -> None:
         raise ValueError(
             f"`keep` must be None for a stream, whose records cannot be read by number, got "
             f"{options.keep!r}."
-        )
-
-
-def check_keep(keep: str | None, sharding: NamedSharding) -> None:
-    """Refuse to keep records on devices where other processes need them, too."""
-    if keep == "device" and not sharding.is_fully_addressable:
-        raise ValueError(
-            "`keep` must be 'host' or 'disk:DIR' where `sharding` spans processes, got 'device': "
-            "a process keeps what it has decoded itself."
         )
 
 

@@ -18,20 +18,21 @@ class RecordPlaces:
     Args:
       length: of the source, in records.
       devices: how many there are.
+      room: for how many records they have room together; those behind them get no place.
 
     Attributes:
       slots: how many records a device has room for.
 
     Example:
-      >>> places = RecordPlaces(6, devices=2)
+      >>> places = RecordPlaces(6, devices=2, room=6)
       >>> places.assign(np.array([5, 1, 0, 3])).tolist()  # two rows of each device
       [[0, 1, 5, 6], [3, 4, 0, 1]]
       >>> [found.tolist() for found in places.find(np.array([3, 5]))]
       [[1, 0], [1, 0]]
     """
 
-    def __init__(self, length: int, devices: int):
-        self.slots = -(-length // devices)
+    def __init__(self, length: int, *, devices: int, room: int):
+        self.slots = -(-room // devices)
         self._devices = devices
         self._device = np.full(length, _NOWHERE, np.int32)
         self._slot = np.zeros(length, np.uint32)
@@ -42,7 +43,7 @@ class RecordPlaces:
 
         Returns:
           uint32[devices, n]: the slot of each row on each device; `slots` or more where it is not
-          written, because it lies elsewhere, has a place already, or has `PADDING`.
+          written, because it lies elsewhere, has a place already, gets none, or has `PADDING`.
         """
         records, rows = np.unique(indices, return_index=True)
         new = (records != PADDING) & (self._device[records] == _NOWHERE)
@@ -61,8 +62,13 @@ class RecordPlaces:
 
         behind = self.slots + np.arange(len(indices))  # no slot occurs twice
         slots = np.tile(behind.astype(np.uint32), (self._devices, 1))
+        rows = rows[self.has(indices[rows])]
         slots[self._device[indices[rows]], rows] = self._slot[indices[rows]]
         return slots
+
+    def has(self, indices: np.ndarray) -> np.ndarray:
+        """Return bool[n], the records that have places."""
+        return (indices != PADDING) & (self._device[indices] != _NOWHERE)
 
     def find(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the device int32[n] and the slot uint32[n] of records that have places."""

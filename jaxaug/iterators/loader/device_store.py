@@ -36,6 +36,7 @@ class DeviceStore(RecordStore):
       rows: the form of the rows.
       length: of the source, in records.
       layout: the devices.
+      room: for how many records.
 
     Attributes:
       nbytes: on all devices together.
@@ -44,13 +45,13 @@ class DeviceStore(RecordStore):
       MemoryError: they do not fit.
     """
 
-    def __init__(self, rows: RowSchema, length: int, layout: RowLayout):
+    def __init__(self, rows: RowSchema, length: int, layout: RowLayout, room: int):
         super().__init__(rows, length, layout)
         # Held while a call is launched: one that writes takes the records from under the others.
         self._launching = threading.Lock()
 
         self._devices = len(layout.devices)
-        self._places = RecordPlaces(length, self._devices)
+        self._places = RecordPlaces(length, devices=self._devices, room=room)
         self._moving: dict[tuple[int, int], tuple[Callable[..., Any], Callable[..., Any]]] = {}
         count = len(layout.rows)
         host, _ = rows.split(rows.shapes(count))
@@ -70,12 +71,18 @@ class DeviceStore(RecordStore):
                 out_shardings=layout.split,
             )()
 
+    def has(self, indices: np.ndarray) -> np.ndarray:
+        """Return bool[n], the records for which there was room."""
+        return self._places.has(indices)
+
     def take(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> Any:
+        """Return rows of the records `indices`; of those without room only the names."""
         names = self._rows.names(read, indices, valid)
         packed = self._packing.pack(self._zeros[len(indices)] | names)[0]
         own = np.arange(len(indices)) * self._devices // len(indices)
-        devices, slots = self._places.find(np.where(valid, indices, 0))
-        devices, slots = np.where(valid, devices, own), np.where(valid, slots, np.uint32(0))
+        here = valid & self.has(indices)
+        devices, slots = self._places.find(np.where(here, indices, 0))
+        devices, slots = np.where(here, devices, own), np.where(here, slots, np.uint32(0))
         if not np.array_equal(devices, own):
             return self._take_moved(packed, plan_moves(devices, slots, self._devices))
         slot_bytes = slots.astype(np.uint32)[:, None].view(np.uint8)

@@ -26,23 +26,25 @@ class HostStore(RecordStore):
       rows: the form of the rows.
       length: of the source, in records.
       layout: the devices that rows are copied to.
+      room: for how many records; for all by default.
 
     Raises:
       MemoryError: they do not fit.
     """
 
-    def __init__(self, rows: RowSchema, length: int, layout: RowLayout):
+    def __init__(self, rows: RowSchema, length: int, layout: RowLayout, room: int | None = None):
         super().__init__(rows, length, layout)
+        room = length if room is None else room
         shapes = rows.shapes(len(layout.rows))
         self._packing = RowPacking(rows.split(shapes)[0])
         values = {name: tree for name, tree in shapes.items() if name not in ROW_NAMES}
         leaves, self._tree = jax.tree.flatten(values)
-        columns = [jax.ShapeDtypeStruct((length, *x.shape[1:]), x.dtype) for x in leaves]
+        columns = [jax.ShapeDtypeStruct((room, *x.shape[1:]), x.dtype) for x in leaves]
         self.nbytes = sum(map(_bytes_of, columns))
         self._columns = self._allocate(columns)
 
     def take(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> Any:
-        numbers = np.where(valid, indices, 0)
+        numbers = np.where(valid, self._places_of(indices), 0)
         values = self._tree.unflatten([column.take(numbers, axis=0) for column in self._columns])
         host, device = self._rows.split(values | self._rows.names(read, indices, valid))
         return jax.device_put((device, self._packing.pack(host)), self._layout.split)
@@ -52,11 +54,16 @@ class HostStore(RecordStore):
 
     def _write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
         good = np.flatnonzero(indices != PADDING)
+        places = self._places_of(indices[good])
         values = {name: tree for name, tree in rows.items() if name not in ROW_NAMES}
         for column, value in zip(self._columns, self._tree.flatten_up_to(values)):
             shards = value if isinstance(value, list) else [value]
-            column[indices[good]] = np.concatenate([np.asarray(each) for each in shards])[good]
+            column[places] = np.concatenate([np.asarray(each) for each in shards])[good]
         return ()
+
+    def _places_of(self, indices: np.ndarray) -> np.ndarray:
+        """Return the places of records in the columns."""
+        return indices
 
     def _allocate(self, columns: list[jax.ShapeDtypeStruct]) -> list[np.ndarray]:
         """Return an array for each column; the kernel gives memory to what is written."""

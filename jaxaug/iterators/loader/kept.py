@@ -193,11 +193,19 @@ def check_space(keep: str, size: int, length: int, free: int | None) -> None:
     """Raise MemoryError unless `size` bytes are free for `length` records."""
     if free is None or size <= free:
         return
+    each = size // length
     raise MemoryError(
         f"`keep`={keep!r} needs {size:,} bytes{' on each device' if keep == 'device' else ''}, "
-        f"{size // length:,} for each of {length:,} records, and {free:,} are free: give `decode` "
+        f"{each:,} for each of {length:,} records, and {free:,} are free: give `decode` "
         "a smaller canvas, the Loader fewer records (`Subset`), or leave `keep` out."
+        f"{_mixture(size, free) if keep == 'device' else ''}"
     )
+
+
+def _mixture(size: int, free: int) -> str:
+    """Return the advice to keep a share of the records on the devices."""
+    percent = 90 * free // size  # other arrays want some
+    return f" keep='device:{percent / 100}' keeps that share there, the rest on the host."
 
 
 def free_host_bytes() -> int | None:

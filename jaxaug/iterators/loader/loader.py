@@ -76,9 +76,10 @@ class Loader(Checkpointable):
       prefetch: how many finished batches wait for the consumer.
       keep: where each record stays once it is decoded: later epochs read and decode nothing, and
         have the same batches to the bit. "device": each device of the mesh holds a share, whose
-        memory is taken when the Loader is made; for one process. "host": in memory, for each
-        process what it has decoded. "disk:DIR": in files of a directory, for all processes and
-        later runs. For sources with random access. None keeps nothing.
+        memory is taken when the Loader is made. "device:0.4": that share of the records is there,
+        the rest on the host. "host": in memory. Of several processes each keeps what it has
+        decoded. "disk:DIR": in files of a directory, for all processes and later runs. For sources
+        with random access. None keeps nothing.
 
     Raises:
       ValueError, TypeError: a wrong argument; SourceError: an empty source; MemoryError: the data

@@ -26,10 +26,12 @@ from jaxaug.iterators.loader.dependence import depends
 from jaxaug.iterators.loader.device_store import DeviceStore
 from jaxaug.iterators.loader.host_store import DiskStore, HostStore
 from jaxaug.iterators.loader.kept import KeepingReader, RecordStore
+from jaxaug.iterators.loader.mixed_store import MixedStore, RestStore
 from jaxaug.iterators.loader.reader import BatchPlan, Reader, RecordReader, SourceColumn
 from jaxaug.iterators.loader.rows import RowSchema
 from jaxaug.iterators.loader.state import Cursor, RunIdentity, batches_per_epoch, start_of_batch
 from jaxaug.iterators.loader.stream_reader import StreamReader
+from jaxaug.iterators.samplers.sampler import Sampler, Sequential
 from jaxaug.iterators.sources.protocol import Source, Stream
 from jaxaug.sharding._layout import RowLayout
 from jaxaug.sharding._split import local_row_ranges, spans_processes
@@ -208,7 +210,6 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
     ranges = local_row_ranges(sharding, batch_size)
     arguments.check_groups(options.batch_transform, ranges)
     arguments.check_batch_size(reader.length, batch_size, options.drop)
-    arguments.check_keep(options.keep, sharding)
 
     first = reader.read_first()
     forms = {name: form_of(values) for name, values in first.items()}
@@ -286,7 +287,7 @@ def _keep(
         return None, reader
     assert isinstance(reader, RecordReader)
     arguments.check_draws(options.keep, schema.decoders)
-    store = _make_store(options, schema, len(reader.source), layout)
+    store = _make_store(options, reader, schema, layout)
     keeping = KeepingReader(
         source=reader.source,
         forms=reader.forms,
@@ -298,14 +299,47 @@ def _keep(
     return store, keeping
 
 
-def _make_store(options: Options, schema: RowSchema, length: int, layout: RowLayout) -> RecordStore:
+def _make_store(
+    options: Options, reader: RecordReader, schema: RowSchema, layout: RowLayout
+) -> RecordStore:
     """Return the store that `keep` names."""
-    if options.keep == "device":
-        return DeviceStore(schema, length, layout)
+    length = len(reader.source)
+    share = arguments.device_share(options.keep)
+    if share is not None:
+        needed = _count_needed(reader.sampler, length, layout, int(options.batch_size))
+        return _make_device_store(schema, length, layout, needed=needed, share=share)
     if options.keep == "host":
         return HostStore(schema, length, layout)
     directory = Path(str(options.keep).removeprefix(arguments.DISK))
     return DiskStore(schema, length, layout, directory, options.source.fingerprint())
+
+
+def _count_needed(sampler: Sampler, length: int, layout: RowLayout, batch_size: int) -> int:
+    """Return how many records this process needs over all epochs.
+
+    Of an order that is the same in each they are those at its rows of the batches; of any other
+    they are all, in time.
+    """
+    if not isinstance(sampler, Sequential):
+        return length
+    batches, rest = divmod(length, batch_size)
+    return batches * len(layout.rows) + int(np.count_nonzero(layout.rows < rest))
+
+
+def _make_device_store(
+    schema: RowSchema, length: int, layout: RowLayout, *, needed: int, share: float
+) -> RecordStore:
+    """Return a store on devices for a share of the records that this process needs.
+
+    The others go to the host, and so do those that come unforeseen: in the place of bad records,
+    or after a resume amid a batch of another size.
+    """
+    room = max(int(share * needed), 1)
+    if room == length:
+        return DeviceStore(schema, length, layout, room)
+    rest = RestStore(schema, length, layout, room=length - room, planned=needed - room)
+    device = DeviceStore(schema, length, layout, room)
+    return MixedStore(device, rest, rows=schema, length=length, layout=layout)
 
 
 def _check_names(schema: RowSchema) -> None:

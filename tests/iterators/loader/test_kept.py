@@ -14,8 +14,8 @@ import pytest
 from jaxaug import Loader, augment
 from jaxaug.decode import ColumnDecoder, Image, Ragged, Video
 from jaxaug.errors import DecodeError
-from jaxaug.iterators import FromIterable, InMemory, Weighted
-from jaxaug.iterators.loader import arguments, builder, device_store, host_store, kept
+from jaxaug.iterators import FromIterable, InMemory, Sequential, Shuffled, Weighted
+from jaxaug.iterators.loader import builder, device_store, host_store, kept, mixed_store, plan
 from jaxaug.iterators.loader.device_places import RecordPlaces, plan_moves
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
@@ -25,7 +25,7 @@ N = 22
 BAD = (2, 3, 7, 8, 9, 20)
 
 
-@pytest.fixture(params=["device", "host", "disk"])
+@pytest.fixture(params=["device", "device:0.4", "host", "disk"])
 def keep(request, tmp_path):
     return f"disk:{tmp_path / 'kept'}" if request.param == "disk" else request.param
 
@@ -396,7 +396,7 @@ def test_a_run_that_ended_in_the_middle_goes_on_from_its_records(keep):
 def test_each_record_has_one_place_in_the_share_of_a_device(count):
     generator = np.random.default_rng(count)
     length, rows = 101, 3 * count
-    places = RecordPlaces(length, count)
+    places = RecordPlaces(length, devices=count, room=length)
     taken = {}
     for _ in range(600):
         indices = generator.integers(-1, length, rows)  # with PADDING, some twice
@@ -440,6 +440,57 @@ def test_rows_of_the_same_device_in_each_epoch_do_not_move(shuffle, monkeypatch)
     assert bool(moved) == shuffle
 
 
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_rows_of_the_host_are_compacted_by_device(count):
+    generator = np.random.default_rng(count)
+    for share in (1, 3, 8, 20):
+        asked = generator.random(count * share) < 0.4
+        asked[-1] = True
+        rows, places = mixed_store.compacted(asked, count)
+        shares = rows.reshape(count, -1)
+        assert sorted(rows[rows >= 0].tolist()) == np.flatnonzero(asked).tolist()
+        assert shares.shape[1] <= share + -(-share // 8)
+        for row in range(len(asked)):
+            place = places[row]
+            found = shares[row // share][place] if place >= 0 else -1
+            assert found == (row if asked[row] else -1)
+
+
+def test_a_share_of_the_records_is_on_the_devices_and_the_rest_on_the_host(monkeypatch):
+    source = InMemory(np.zeros((N, 8, 8, 3), np.uint8), {"label": np.arange(N)})
+    on_device, on_host = 8 * 8 * 3 + 4 + 17, 8 * 8 * 3 + 4  # there is room for what names a row
+    with Loader(source, 4, sharding=devices(2), keep="device:0.5") as loader:
+        assert loader.stats["kept_bytes"] == 12 * on_device + 11 * on_host  # 11, in equal shares
+
+    monkeypatch.setattr(mixed_store, "free_host_bytes", lambda: 11 * on_host - 1)
+    with pytest.raises(MemoryError, match=f"'host' needs {11 * on_host:,} bytes"):
+        Loader(source, 4, sharding=devices(2), keep="device:0.5")
+    monkeypatch.setattr(device_store, "free_bytes", lambda devices: 6 * on_device)
+    with pytest.raises(MemoryError, match=r"keep='device:0\.49' keeps that share there, the rest"):
+        Loader(source, 4, sharding=devices(2), keep="device")
+    monkeypatch.undo()
+    with Loader(source, 4, sharding=devices(2), keep="device:0.49") as loader:
+        assert next(loader)["image"].shape == (4, 8, 8, 3)
+
+
+@pytest.mark.parametrize("length, batch_size", [(22, 8), (24, 8), (5, 8)])
+def test_a_process_needs_its_rows_of_an_order_that_stays(length, batch_size):
+    layouts: Any = [SimpleNamespace(rows=np.arange(first, first + 2)) for first in range(0, 8, 2)]
+    needed = [
+        plan._count_needed(Sequential(length), length, layout, batch_size) for layout in layouts
+    ]
+    places = [np.isin(np.arange(length) % batch_size, layout.rows) for layout in layouts]
+    assert needed == [int(np.count_nonzero(each)) for each in places] and sum(needed) == length
+    assert plan._count_needed(Shuffled(length), length, layouts[0], batch_size) == length
+
+
+def test_records_that_were_not_foreseen_go_to_the_host(monkeypatch):
+    monkeypatch.setattr(plan, "_count_needed", lambda *order, **sizes: 6)
+    source = InMemory(jpegs(N), {"label": np.arange(N)})
+    records = assert_same_batches(source, "device", shuffle=False, last_batch="pad")
+    assert records == N
+
+
 def test_free_bytes_are_those_of_the_fullest_device(monkeypatch):
     class Device:
         def __init__(self, used):
@@ -455,17 +506,13 @@ def test_free_bytes_are_those_of_the_fullest_device(monkeypatch):
 
 def test_what_cannot_keep_says_so():
     source = InMemory(np.zeros((N, 8, 8, 3), np.uint8))
-    for keep in ("disk", "disk:", 3):
-        with pytest.raises(ValueError, match="`keep` must be None, 'device', 'host' or 'disk:DIR'"):
+    wrong: list[Any] = ["disk", "disk:", 3, "device:", "device:0", "device:1.5", "device:half"]
+    for keep in wrong:
+        with pytest.raises(ValueError, match="`keep` must be None, 'device', 'device:SHARE' with"):
             Loader(source, 4, sharding=devices(1), keep=keep)
     with pytest.raises(ValueError, match="`keep` must be None for a stream"):
         stream = FromIterable(lambda: iter([{"x": 1}] * 4))
         Loader(stream, 4, shuffle=False, sharding=devices(1), keep="device")
-
-    elsewhere: Any = SimpleNamespace(is_fully_addressable=False)
-    with pytest.raises(ValueError, match="`keep` must be 'host' or 'disk:DIR' where `sharding`"):
-        arguments.check_keep("device", elsewhere)
-    arguments.check_keep("host", elsewhere)
 
 
 @dataclasses.dataclass(frozen=True)

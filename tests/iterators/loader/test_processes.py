@@ -174,9 +174,18 @@ def test_the_reference_itself_is_two_epochs(alone):
         assert sorted(indices) == [-1] * 2 + list(range(22))
 
 
-@pytest.mark.parametrize("keep", ["host", pytest.param("disk:", marks=pytest.mark.slow)])
-def test_processes_that_keep_records_have_the_same_batches(alone, keep, tmp_path):
-    rows, _ = run(2, "auto", keep=f"{keep}{tmp_path}" if keep == "disk:" else keep)
+@pytest.mark.parametrize(
+    "keep, count",
+    [
+        ("device", 2),
+        pytest.param("device", 4, marks=pytest.mark.slow),
+        pytest.param("device:0.3", 2, marks=pytest.mark.slow),
+        pytest.param("host", 2, marks=pytest.mark.slow),
+        pytest.param("disk:", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_processes_that_keep_records_have_the_same_batches(alone, keep, count, tmp_path):
+    rows, _ = run(count, "auto", keep=f"{keep}{tmp_path}" if keep == "disk:" else keep)
     assert sorted(tuple(row) for process in rows for row in process) == alone[0]
 
 

@@ -1,0 +1,174 @@
+"""Records of which the devices hold as many as they have room for, and the host the others."""
+
+import math
+import mmap
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxaug._mesh_context import no_mesh
+from jaxaug._typing import Array
+from jaxaug.iterators.loader.device_places import RecordPlaces
+from jaxaug.iterators.loader.device_store import DeviceStore
+from jaxaug.iterators.loader.host_store import HostStore
+from jaxaug.iterators.loader.kept import RecordStore, check_space, free_host_bytes
+from jaxaug.iterators.loader.reader import PADDING, ReadBatch
+from jaxaug.iterators.loader.rows import RowSchema
+from jaxaug.sharding._layout import RowLayout
+
+_SPLIT = PartitionSpec("batch")
+_PARTS = 8  # a copy from the host has some eighths of a batch, so that few programs are compiled
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+
+
+class RestStore(HostStore):
+    """As many records as there is room for in the host's memory, in the order in which they come.
+
+    Args:
+      rows: the form of the rows.
+      length: of the source, in records.
+      layout: the devices that rows are copied to.
+      room: for how many records; what is never written takes no memory.
+      planned: how many are expected.
+
+    Raises:
+      MemoryError: the planned ones do not fit.
+    """
+
+    def __init__(self, rows: RowSchema, length: int, layout: RowLayout, *, room: int, planned: int):
+        self._room = room
+        self._planned = planned
+        self._places = RecordPlaces(length, devices=1, room=room)
+        self._placing = threading.Lock()
+        super().__init__(rows, length, layout, room)
+
+    def _write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
+        with self._placing:
+            self._places.assign(indices)
+        return super()._write(rows, indices)
+
+    def _places_of(self, indices: np.ndarray) -> np.ndarray:
+        _, slots = self._places.find(indices)
+        return slots.astype(np.int64)
+
+    def _allocate(self, columns: list[jax.ShapeDtypeStruct]) -> list[np.ndarray]:
+        self.nbytes = self.nbytes // self._room * self._planned
+        check_space("host", self.nbytes, self._planned, free_host_bytes())
+        return [_unreserved(each) for each in columns]
+
+
+class MixedStore(RecordStore):
+    """The records of a source, the first that come on devices and the others on the host.
+
+    A batch is gathered on the devices. Its rows that the host has are copied there, and put in
+    their places.
+
+    Args:
+      device: the store of the first.
+      host: the store of the others.
+      rows: the form of the rows.
+      length: of the source, in records.
+      layout: the devices.
+    """
+
+    def __init__(
+        self,
+        device: DeviceStore,
+        host: RestStore,
+        *,
+        rows: RowSchema,
+        length: int,
+        layout: RowLayout,
+    ):
+        super().__init__(rows, length, layout)
+        self.nbytes = device.nbytes + host.nbytes
+        self._device = device
+        self._host = host
+        self._merging: dict[tuple[int, int], Callable[..., Any]] = {}
+
+    def take(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> Any:
+        taken = self._device.take(read, indices, valid)
+        elsewhere = valid & ~self._device.has(indices)
+        if not elsewhere.any():
+            return taken
+
+        rows, places = compacted(elsewhere, len(self._layout.devices))
+        used = rows >= 0
+        some = read._replace(positions=read.positions[rows])
+        copied = self._host.take(some, np.where(used, indices[rows], PADDING), used)
+        key = (len(places), len(rows))
+        if key not in self._merging:
+            with no_mesh(), jax.disable_jit(False):
+                self._merging[key] = self._compile(taken, copied)
+        return self._merging[key](taken, copied, jax.device_put(places, self._layout.split))
+
+    def close(self) -> None:
+        self._device.close()
+        self._host.close()
+
+    def _write(self, rows: dict[str, Any], indices: np.ndarray) -> Any:
+        readers = self._device._write(rows, indices)
+        self._host._write(rows, np.where(self._device.has(indices), PADDING, indices))
+        return readers
+
+    def _compile(self, taken: Any, copied: Any) -> Callable[..., Any]:
+        """Return (rows, some rows, places) -> rows, where places int32[n] are not -1 those."""
+
+        def merge(rows: Any, some: Any, places: Array) -> Any:
+            def put(row: Array, other: Array) -> Array:
+                here = places.reshape(-1, *[1] * (row.ndim - 1)) < 0
+                return jax.numpy.where(here, row, other[places])
+
+            return jax.tree.map(put, rows, some)
+
+        mesh = self._layout.replicated.mesh
+        mapped = jax.shard_map(
+            merge, mesh=mesh, in_specs=(_SPLIT,) * 3, out_specs=_SPLIT, check_vma=False
+        )
+        places = jax.ShapeDtypeStruct(
+            (len(jax.tree.leaves(taken)[0]),), np.int32, sharding=NamedSharding(mesh, _SPLIT)
+        )
+        compiled = jax.jit(mapped).lower(taken, copied, places).compile()
+        return jax.disable_jit(False)(compiled)
+
+
+def compacted(asked: np.ndarray, devices: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of a batch that are asked for, in equal numbers for each device.
+
+    Args:
+      asked: bool[n], in equal shares of the devices.
+      devices: how many there are.
+
+    Returns:
+      int64[k], the number of each row, -1 for padding; int32[n], the place of each row among those
+      of its device, -1 where it is not among them.
+
+    Example:
+      >>> rows, places = compacted(np.array([False, True, True, True]), devices=2)
+      >>> rows.tolist(), places.tolist()
+      ([1, -1, 2, 3], [-1, 0, 0, 1])
+    """
+    shares = asked.reshape(devices, -1)
+    share = shares.shape[1]
+    step = -(-share // _PARTS)
+    count = -(-int(shares.sum(1).max()) // step) * step
+    rows = np.full((devices, count), -1)
+    places = np.full((devices, share), -1, np.int32)
+    for device, each in enumerate(shares):
+        found = np.flatnonzero(each)
+        rows[device, : len(found)] = device * share + found
+        places[device, found] = np.arange(len(found))
+    return rows.reshape(-1), places.reshape(-1)
+
+
+def _unreserved(column: jax.ShapeDtypeStruct) -> np.ndarray:
+    """Return an array whose memory is taken as it is written, even if it exceeds the host's."""
+    size = math.prod(column.shape) * np.dtype(column.dtype).itemsize
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+    memory = mmap.mmap(-1, max(size, 1), flags=flags)
+    return np.frombuffer(memory, column.dtype, math.prod(column.shape)).reshape(column.shape)
