@@ -65,7 +65,7 @@ def test_whoever_reads_the_output_may_leave(tmp_path):
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "jaxaug", "index", str(tmp_path / "b.tar")]
-    child = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120)
+    child = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=300)
     os.close(writing)
     assert child.returncode == 128 + signal.SIGPIPE and child.stderr == ""
 
@@ -122,7 +122,7 @@ sys.exit(main(sys.argv[1:]))
 """
     out = tmp_path / "out" / "packed.tar"
     command = [sys.executable, "-c", code, "pack", str(source), str(out)]
-    child = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    child = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert child.returncode == 1
     assert child.stderr == f"jaxaug: `out` {str(out)!r} cannot be written: File too large.\n"
     assert os.listdir(tmp_path / "out") == []
@@ -156,7 +156,7 @@ sys.exit(main(sys.argv[1:]))
     with subprocess.Popen(command, **pipes) as child:
         assert child.stdout.readline() == "writes\n"
         child.send_signal(number)
-        _, printed = child.communicate(timeout=60)
+        _, printed = child.communicate(timeout=300)
     assert child.returncode == status and printed == f"jaxaug: {said}.\n"
     assert os.listdir(tmp_path / "out") == []
 

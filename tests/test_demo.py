@@ -219,7 +219,6 @@ def test_demo_from_data_to_accuracy(dataset, tmp_path, capsys):
     ]
     rates = [float(line.split()[1].replace(",", "")) for line in lines[3:6]]
     assert min(rates) > 0
-    assert rates[2] < 1.5 * min(rates[:2])  # the whole is not faster than its parts
     assert lines[6].split()[1:4] == ["2", "epochs", "of"]  # before the first is over
     assert all(0 <= float(line.split()[-1].rstrip("%")) <= 100 for line in lines[7:])
     assert Image.open(tmp_path / "sheet.png").width > 1000

@@ -50,8 +50,8 @@ def one():
         yield decoder
 
 
-def threads() -> int:
-    return sum(thread.name.startswith("jaxaug-decode") for thread in threading.enumerate())
+def threads() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name.startswith("jaxaug-decode")}
 
 
 # ---- pixels
@@ -341,12 +341,12 @@ def test_decode_may_be_called_from_many_threads(one):
 def test_close_leaves_no_thread(cpu_devices):
     before = threads()
     decoder = Decoder((8, 8), "host", cpu_devices[:1], num_threads=3)
-    assert threads() == before  # they start with the first batch
+    assert threads() <= before  # they start with the first batch
     decoder.decode(FILES)
-    assert threads() > before
+    assert threads() - before
     decoder.close()
     decoder.close()
-    assert threads() == before
+    assert threads() <= before
     with pytest.raises(ValueError, match="the Decoder is closed"):
         decoder.decode(FILES)
 
@@ -412,14 +412,14 @@ def raise_interrupt(*arguments):
 
 
 def in_child(work) -> str:
-    """Return the result of `work` in a forked child that has 10 seconds."""
+    """Return the result of `work` in a forked child that has 60 seconds."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python 3.12 and jax warn: other threads are lost
         child = os.fork()
     if not child:
         try:
-            signal.alarm(10)
+            signal.alarm(60)
             os.write(writer, str(work()).encode())
         finally:
             os._exit(0)
@@ -450,8 +450,7 @@ def test_a_dropped_decoder_leaves_no_thread(cpu_devices):
     before = threads()
     Decoder((8, 8), "host", cpu_devices[:1], num_threads=3).decode(FILES)
     gc.collect()
-    for _ in range(100):
-        if threads() == before:
-            return
+    deadline = time.monotonic() + 60
+    while threads() - before and time.monotonic() < deadline:
         time.sleep(0.02)
-    pytest.fail(f"{threads() - before} threads are left")
+    assert threads() <= before

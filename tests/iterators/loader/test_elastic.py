@@ -20,7 +20,7 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_enable_preemption_service", False)
 if count > 1:
     jax.distributed.initialize(
-        f"localhost:{port}", num_processes=count, process_id=int(rank), initialization_timeout=60
+        f"localhost:{port}", num_processes=count, process_id=int(rank), initialization_timeout=300
     )
 import jax.numpy as jnp
 import numpy as np

@@ -21,7 +21,7 @@ port, rank, how, where = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.arg
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 2)
 jax.distributed.initialize(
-    f"localhost:{port}", num_processes=4, process_id=rank, initialization_timeout=120
+    f"localhost:{port}", num_processes=4, process_id=rank, initialization_timeout=300
 )
 import jax.numpy as jnp
 from jaxaug import Loader
@@ -79,7 +79,7 @@ def run(how: str) -> tuple[list[End], float]:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         child = subprocess.Popen(command, env=os.environ, **pipes)
         try:
-            out, err = child.communicate(timeout=150)
+            out, err = child.communicate(timeout=300)
         except subprocess.TimeoutExpired:
             child.kill()
             out, err = child.communicate()

@@ -49,7 +49,7 @@ def test_ctrl_c_ends_cleanly_and_leaves_no_thread_or_process(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    watchdog = threading.Timer(120, child.kill)  # which ends the wait for its lines
+    watchdog = threading.Timer(400, child.kill)  # which ends the wait for its lines
     watchdog.start()
     try:
         for _ in range(5):
@@ -58,7 +58,7 @@ def test_ctrl_c_ends_cleanly_and_leaves_no_thread_or_process(tmp_path):
         assert not os.path.exists(children) or not open(children).read().split()
         time.sleep(0.3)  # until the child waits for its next batch
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=300)
     finally:
         watchdog.cancel()
         child.kill()

@@ -41,7 +41,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_enable_preemption_service", False)
 if count > 1:
     jax.distributed.initialize(
-        f"localhost:{port}", num_processes=count, process_id=rank, initialization_timeout=60
+        f"localhost:{port}", num_processes=count, process_id=rank, initialization_timeout=300
     )
 from jaxaug import Loader
 from jaxaug.iterators import WebDataset

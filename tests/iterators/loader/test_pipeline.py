@@ -250,7 +250,7 @@ loader = Loader(InMemory(jpegs(12)), 4, seed=3)
 next(loader)
 child = os.fork()
 if child == 0:
-    signal.alarm(20)
+    signal.alarm(60)
     try:
         next(loader)
     except RuntimeError as error:
@@ -264,7 +264,7 @@ loader.close()
 
 def test_a_forked_child_is_told_that_it_has_no_threads():
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=120
+        [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0 and "CHILD 7" in done.stdout, (done.stdout, done.stderr[-2000:])
 
@@ -302,7 +302,7 @@ def test_a_forked_child_ends_whatever_locks_were_held():
         [sys.executable, "-W", "ignore", "-c", FORKED_AMIDST],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.stdout == "CHILD 7\n", done.stderr[-2000:]
 
@@ -319,7 +319,7 @@ print("DONE", flush=True)
 
 
 def test_a_process_ends_with_a_loader_that_nobody_closed():
-    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout == "DONE\n" and "Traceback" not in done.stderr
 
 

@@ -40,11 +40,11 @@ def test_ctrl_c_ends_a_loader_of_videos(tmp_path):
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "closed\n"
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=300) == 0
     finally:
         watchdog.cancel()
         process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=300)
 
 
 def test_a_reader_made_before_a_fork_says_so(tmp_path, monkeypatch):

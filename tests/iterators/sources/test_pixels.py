@@ -218,7 +218,7 @@ def test_pickled_and_copied_sources_hold_their_images(tmp_path, pixels):
         [sys.executable, "-c", code, str(tmp_path / "source")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.stdout.strip() == str(sum(map(sum, images))), done.stderr[-1000:]
 

@@ -224,7 +224,7 @@ def test_workers_end_with_their_parent(tmp_path, end):
     finally:
         watchdog.cancel()
         parent.kill()
-        parent.communicate(timeout=30)
+        parent.communicate(timeout=300)
         for each in workers:
             if is_alive(each):
                 os.kill(each, signal.SIGKILL)

@@ -86,7 +86,7 @@ def test_a_data_set_travels_to_a_fresh_process(prepared):
         [sys.executable, "-c", READ],
         input=pickle.dumps(source),
         capture_output=True,
-        timeout=120,
+        timeout=300,
     )
     assert child.returncode == 0, child.stderr.decode()
     images, weights, *about = pickle.loads(child.stdout)

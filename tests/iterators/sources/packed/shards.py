@@ -1,5 +1,8 @@
 """Packed files for the tests of storage."""
 
+import ctypes
+import mmap
+
 import numpy as np
 
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
@@ -35,3 +38,12 @@ def check_rows(source, bad):
         about = source.describe(row) if row in bad else {}
         assert ("error" in about) == (row in bad)
         assert row not in bad or about["path"] in about["error"]
+
+
+def resident(address, length):
+    """Return which share of some mapped pages is in memory, 0 to 1."""
+    first = address // mmap.PAGESIZE * mmap.PAGESIZE
+    pages = (ctypes.c_ubyte * -(-(address + length - first) // mmap.PAGESIZE))()
+    mincore = ctypes.CDLL(None).mincore
+    assert mincore(ctypes.c_void_p(first), ctypes.c_size_t(address + length - first), pages) == 0
+    return np.mean([page & 1 for page in pages])

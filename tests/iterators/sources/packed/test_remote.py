@@ -395,7 +395,7 @@ def test_credentials_are_neither_stored_nor_shown(server, monkeypatch):
     handler, url = server
     tar = containers.tar(containers.labelled_files(3))
     handler.contents |= {"/a.tar?token=SECRETONE": tar, "/a.tar?token=SECRETTWO": tar}
-    source = WebDataset(secret_url(url, "ONE"), timeout=1)
+    source = WebDataset(secret_url(url, "ONE"), timeout=30)
     said = [repr(source), str(source.describe(1)), source.index_path, source.fingerprint()]
     assert source.describe(1)["path"] == f"{url}/a.tar" and source.describe(1)["key"] == "0001"
     with open(source.index_path, "rb") as file:
@@ -403,7 +403,7 @@ def test_credentials_are_neither_stored_nor_shown(server, monkeypatch):
 
     # A renewed token is the same data.
     handler.requests.clear()
-    again = WebDataset(secret_url(url, "TWO"), timeout=1)
+    again = WebDataset(secret_url(url, "TWO"), timeout=30)
     assert again.fingerprint() == source.fingerprint() and handler.requests == []
     assert containers.images_by_label(again) == dict(enumerate(containers.jpegs(3)))
 
@@ -419,7 +419,7 @@ def test_credentials_are_neither_stored_nor_shown(server, monkeypatch):
     said.append(again.describe(1)["error"])
     for name in ("ONE", "THREE"):
         with pytest.raises(SourceError) as caught:
-            WebDataset(secret_url(url, name), timeout=1)
+            WebDataset(secret_url(url, name), timeout=30)
         said.append("".join(traceback.format_exception(caught.value)))
     assert not [text for text in said if "SECRET" in text]
 

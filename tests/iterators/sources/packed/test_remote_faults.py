@@ -46,7 +46,7 @@ class Faulty(Server):
         self.connection.close()
 
     def answer_stall(self):
-        time.sleep(1.0)
+        time.sleep(3.0)
         self.close_connection = True
 
     def answer_short(self):
@@ -79,7 +79,7 @@ def faulty(tmp_path, monkeypatch):
     pytest.importorskip("aiohttp")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    def start(fault, client, timeout=4.0):
+    def start(fault, client, timeout=8.0):
         take_client(monkeypatch, client)
         for shard in range(SHARDS):
             files = list(containers.labelled_files(SHARDS * RECORDS).items())
@@ -125,7 +125,7 @@ def test_a_fault_that_stays_ends_the_read_at_once(faulty, monkeypatch, client, s
         started = time.monotonic()
         with pytest.raises(SourceError, match=r"\d.tar' (cannot be read|changed since)") as caught:
             source.read(np.arange(SHARDS * RECORDS))
-        assert time.monotonic() - started < 10 and handler.seen <= SHARDS
+        assert time.monotonic() - started < 30 and handler.seen <= SHARDS
         assert "SECRET" not in str(caught.value)
 
 
@@ -139,7 +139,7 @@ def test_a_host_without_an_address_is_named_in_time(monkeypatch, client, times):
     for _ in range(times):
         started = time.monotonic()
         encoded, failures = storage.read(np.array([0, 1]), np.array([7, 7]), np.array([100, 100]))
-        assert time.monotonic() - started < 10 and encoded.lengths.tolist() == [0, 0]
+        assert time.monotonic() - started < 30 and encoded.lengths.tolist() == [0, 0]
         assert ["nowhere.invalid" in failures[row] for row in (0, 1)] == [True, True]
         assert "SECRET" not in str(failures)
 
@@ -154,18 +154,18 @@ def refuse(self, body, status):
 def test_a_server_that_fails_for_good_is_named_in_time(faulty, client, fault):
     if (client, fault) == ("fsspec", "stall"):
         pytest.skip("covered by the reads that never end in test_staged")
-    source, handler = faulty(fault, client, timeout=1.0)
+    source, handler = faulty(fault, client, timeout=2.0)
     handler.first = 10**9
     started = time.monotonic()
     found = source.read(np.arange(SHARDS * RECORDS))["image"]
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert found.lengths.tolist() == [0] * SHARDS * RECORDS
     said = source.describe(3)["error"]
     assert ".tar" in said and any(each in said for each in ("503", "no answer", "sending request"))
 
 
 def test_one_shard_that_fails_leaves_the_others(faulty, monkeypatch):
-    source, handler = faulty("", "obstore", timeout=2.0)  # in which the others answer
+    source, handler = faulty("", "obstore", timeout=4.0)  # in which the others answer
     answer = handler.answer
 
     def failing(self, body):

@@ -246,18 +246,18 @@ def test_processes_share_a_folder_and_may_be_killed(tmp_path, monkeypatch):
             subprocess.Popen([*map(str, command), str(seed), "200"], stdout=subprocess.PIPE)
             for seed in range(2)
         ]
-        watchdog = threading.Timer(90, running[0].kill)  # which ends the wait for its line
+        watchdog = threading.Timer(300, running[0].kill)  # which ends the wait for its line
         watchdog.start()
         try:
             assert running[0].stdout is not None and running[0].stdout.readline()
             time.sleep(0.2)
             running[0].send_signal(signal.SIGKILL)
-            assert running[1].wait(60) == 0
+            assert running[1].wait(300) == 0
         finally:
             watchdog.cancel()
             for process in running:
                 process.kill()
-                process.communicate(timeout=30)
+                process.communicate(timeout=300)
 
         source = WebDataset(f"{url}/{{0..3}}.tar", cache=folder, cache_bytes=1e6)
         found = source.read(np.arange(len(source)))["image"]

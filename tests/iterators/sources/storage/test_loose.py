@@ -221,7 +221,7 @@ source = LooseFiles(sys.argv[1], sys.argv[2:])
 print(source.read(np.arange(3)).lengths.tolist(), source.describe(1)["error"])
 """
     command = [sys.executable, "-c", code, str(folder), *names[:3]]
-    child = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    child = subprocess.run(command, capture_output=True, text=True, timeout=300)
     expected = [len(contents[0]), 0, len(contents[2])]
     assert child.stdout == f"{expected} cannot be read: Illegal seek\n", child.stderr
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import wait
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
 from jaxaug.iterators.sources.storage import libc
+from jaxaug.iterators.sources.storage import staged as staged_module
 from jaxaug.iterators.sources.storage.files import DataFile, Patience
 from jaxaug.iterators.sources.storage.read import FileReader, read_fully
 from jaxaug.iterators.sources.storage.staged import Staged
@@ -114,7 +117,7 @@ if not child:
     os._exit(0 if read() and read() else 1)
 assert os.waitpid(child, 0)[1] == 0 and read()
 """
-    subprocess.run([sys.executable, "-c", code, files[0].path], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code, files[0].path], check=True, timeout=300)
 
 
 def test_a_forked_child_reads_with_threads_of_its_own(tmp_path):
@@ -136,7 +139,7 @@ if not child:
     os._exit(1 if failures() else 0)
 assert os.waitpid(child, 0)[1] == 0 and not failures()
 """
-    subprocess.run([sys.executable, "-c", code, files[0].path], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code, files[0].path], check=True, timeout=300)
 
 
 class Faulty:
@@ -170,9 +173,51 @@ def end(read, destination):
     return 0
 
 
-def stall(read, destination):
-    time.sleep(1.0)
-    return read(destination)
+STALL = None  # stands for the fault of a fixture
+
+
+class Stalls:
+    """Time that passes only while all reads under way hang: no thread is late by it.
+
+    Storage that is made meanwhile waits by this clock instead of that of the machine.
+    """
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        self._hanging = 0
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        monkeypatch.setattr(staged_module, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(staged_module, "wait", self._wait)
+
+    def hang(self):
+        """Hang until the test is over."""
+        with self._lock:
+            self._hanging += 1
+        self._over.wait(60)
+
+    def fault(self, read, destination):
+        """The same as a fault of `Faulty`."""
+        self.hang()
+        return read(destination)
+
+    def end(self):
+        self._over.set()
+
+    def _wait(self, pending, seconds):
+        done, left = wait(pending, 0.01)
+        with self._lock:
+            if len(left) == self._hanging:
+                self._hanging = 0
+                self.now += seconds
+        return done, left
+
+
+@pytest.fixture
+def stalls(monkeypatch):
+    stalls = Stalls(monkeypatch)
+    yield stalls
+    stalls.end()
 
 
 @pytest.mark.parametrize(
@@ -185,13 +230,14 @@ def stall(read, destination):
         ([short, error, short], [], ""),
         ([end], [], ""),
         ([end] * 3, [3, 4, 5], "ends at byte"),
-        ([stall], [], ""),
-        ([stall] * 3, [3, 4, 5], "no answer within 0.4 s"),
+        ([STALL], [], ""),
+        ([STALL] * 3, [3, 4, 5], "no answer within 0.4 s"),
     ],
 )
-def test_faults_are_retried_and_then_named(tmp_path, monkeypatch, faults, bad, message):
+def test_faults_are_retried_and_then_named(tmp_path, monkeypatch, stalls, faults, bad, message):
     monkeypatch.setattr("jaxaug.iterators.sources.storage.files._FIRST_PAUSE", 0.001)
     source = source_of(tmp_path, mmap=False)
+    faults = [each or stalls.fault for each in faults]
     source._storage = Staged(
         source._files, timeout=0.4, retries=2, read=Faulty("b.tfrecord", faults)
     )
@@ -218,25 +264,25 @@ def test_a_remote_row_that_failed_stays_so_while_local_ones_are_tried_again():
 
 @pytest.mark.parametrize("make", [TFRecord, WebDataset])
 @pytest.mark.parametrize("retries", [0, 1])
-def test_users_say_how_long_and_how_often_reads_are_tried(tmp_path, monkeypatch, make, retries):
+def test_users_say_how_long_and_how_often_reads_are_tried(
+    tmp_path, monkeypatch, stalls, make, retries
+):
     monkeypatch.setattr("jaxaug.iterators.sources.storage.files._FIRST_PAUSE", 0.001)
     example = containers.tfrecord(containers.labelled_examples(3))
     packed = containers.tar(containers.labelled_files(3))
     (tmp_path / "a").write_bytes(example if make is TFRecord else packed)
     source = make(tmp_path / "a", mmap=False, timeout=0.2, retries=retries)
     calls = []
-    go_on = threading.Event()
 
     def hang(reader, file, offset, destination):
         if file is source._files[0]:  # and no thread that another test left behind
             calls.append(offset)
-            go_on.wait(30)
+            stalls.hang()
         return 0
 
     monkeypatch.setattr(FileReader, "__call__", hang)
     monkeypatch.setattr(libc, "open_cached", lambda path: -1)
     encoded = source.read(np.arange(3))["image"]
-    go_on.set()
     assert encoded.lengths.tolist() == [0, 0, 0] and len(calls) == 1 + retries
     assert source.describe(0)["error"].endswith("no answer within 0.2 s")
 
@@ -258,45 +304,44 @@ def test_timeouts_and_retries_that_are_none(make, options, message):
         make("missing", **options)
 
 
-def test_the_timeout_counts_reads_however_many_there_are(tmp_path):
+def test_the_timeout_counts_reads_however_many_there_are(tmp_path, stalls):
     files, contents = noise(tmp_path, [1000])
 
     def slow(file, offset, destination):
-        time.sleep(0.02)
+        stalls.now += 0.02  # in four threads
         destination[:] = contents[0][offset:][: len(destination)]
         return len(destination)
 
     storage = Staged(files * 600, timeout=0.3, retries=0, threads=4, read=slow)
-    count = 600  # 3 s in all
+    count = 600  # some 12 s in all
     encoded, failures = storage.read(np.arange(count), np.full(count, 3), np.full(count, 10))
     assert not failures and bytes(encoded.view(599)) == contents[0][3:13]
 
 
-def test_what_was_read_before_a_stall_is_delivered(tmp_path):
+def test_what_was_read_before_a_stall_is_delivered(tmp_path, stalls):
     files, contents = noise(tmp_path, [1000] * 40)
-    go_on = threading.Event()
 
     def read(file, offset, destination):
         if file is files[39]:
-            go_on.wait(30)
+            stalls.hang()
         destination[:] = contents[files.index(file)][offset:][: len(destination)]
         return len(destination)
 
     storage = Staged(files, timeout=0.3, retries=0, threads=1, read=read)
     encoded, failures = storage.read(np.arange(40), np.zeros(40, int), np.full(40, 10))
-    go_on.set()
     assert failures == {39: f"{files[39].path!r}: no answer within 0.3 s"}
     found = [bytes(encoded.view(row)) for row in range(39)]
     assert found == [content[:10] for content in contents[:39]]
 
 
-def test_stalled_reads_leave_no_threads_behind(tmp_path, monkeypatch):
+def test_stalled_reads_leave_no_threads_behind(tmp_path, monkeypatch, stalls):
     monkeypatch.setattr("jaxaug.iterators.sources.storage.files._FIRST_PAUSE", 0.001)
     source = source_of(tmp_path, mmap=False)
     source._storage = Staged(
-        source._files, timeout=0.4, retries=0, read=Faulty("b.tfrecord", [stall])
+        source._files, timeout=0.4, retries=0, read=Faulty("b.tfrecord", [stalls.fault])
     )
     check_rows(source, [3, 4, 5])
+    stalls.end()
     del source
     gc.collect()
     deadline = time.monotonic() + 20
@@ -321,7 +366,7 @@ def read(file, offset, destination):
         time.sleep(3600)
     return len(destination)
 
-storage = Staged([DataFile("a", 10**9, "")], timeout=0.2, retries=0, read=read)
+storage = Staged([DataFile("a", 10**9, "")], timeout=4.0, retries=0, read=read)
 _, failures = storage.read(np.zeros(2, int), np.array([0, 10**8]), np.array([10, 10]))
 print(failures)
 """
@@ -329,15 +374,14 @@ print(failures)
 
 def test_a_read_that_never_ends_does_not_hold_the_process():
     child = subprocess.run(
-        [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=300
     )
-    assert child.stdout == "{1: \"'a': no answer within 0.2 s\"}\n", child.stderr
+    assert child.stdout == "{1: \"'a': no answer within 4 s\"}\n", child.stderr
 
 
-def test_a_read_that_ends_late_does_not_change_what_was_handed_over(tmp_path, monkeypatch):
+def test_a_read_that_ends_late_does_not_change_what_was_handed_over(tmp_path, monkeypatch, stalls):
     monkeypatch.setattr("jaxaug.iterators.sources.storage.files._FIRST_PAUSE", 0.001)
     files, contents = noise(tmp_path, [1000, 1000])
-    go_on = threading.Event()
     ended = threading.Event()
     calls = []
 
@@ -345,14 +389,14 @@ def test_a_read_that_ends_late_does_not_change_what_was_handed_over(tmp_path, mo
         calls.append(file)
         destination[:] = contents[files.index(file)][offset:][: len(destination)]
         if calls.count(files[0]) == 1 and file is files[0]:
-            go_on.wait(30)
+            stalls.hang()
             destination[:] = b"Z" * len(destination)
             ended.set()
         return len(destination)
 
     storage = Staged(files, timeout=0.2, read=read)
     encoded, failures = storage.read(np.array([0, 1]), np.array([5, 7]), np.array([10, 20]))
-    go_on.set()
+    stalls.end()
     assert ended.wait(30) and not failures and calls.count(files[0]) == 2
     assert [bytes(encoded.view(row)) for row in range(2)] == [contents[0][5:15], contents[1][7:27]]
 

@@ -26,7 +26,7 @@ from jaxaug.iterators.sources.storage.mapped import Mapped
 from jaxaug.iterators.sources.storage.read import FileReader
 from jaxaug.iterators.sources.storage.staged import _MAX_GAP, _MAX_SPAN, Staged, _merge
 from tests.iterators.sources import containers
-from tests.iterators.sources.packed.shards import check_rows, noise, source_of
+from tests.iterators.sources.packed.shards import check_rows, noise, resident, source_of
 
 
 def ranges(contents, count, seed=1):
@@ -239,15 +239,6 @@ def test_more_files_than_may_be_open_give_the_right_bytes(tmp_path):
         assert not failures
         for row, (file, offset, length) in enumerate(zip(files_, offsets, lengths)):
             assert bytes(encoded.view(row)) == contents[file][offset : offset + length]
-
-
-def resident(address, length):
-    """Which share of the mapped pages the page cache holds, 0 to 1."""
-    first = address // mmap.PAGESIZE * mmap.PAGESIZE
-    pages = (ctypes.c_ubyte * -(-(address + length - first) // mmap.PAGESIZE))()
-    mincore = ctypes.CDLL(None).mincore
-    assert mincore(ctypes.c_void_p(first), ctypes.c_size_t(address + length - first), pages) == 0
-    return np.mean([page & 1 for page in pages])
 
 
 @pytest.mark.skipif(
