@@ -115,7 +115,8 @@ class Jpeg2000Decoder:
     ) -> np.ndarray | None:
         """Return the components [h, w, samples] of an image.
 
-        None is for one that nvJPEG2000 does not decode: OpenJPEG tells whether it is damaged.
+        None is for one that nvJPEG2000 does not decode, and where CUDA fails: OpenJPEG decodes it on
+        the host, or tells its damage.
 
         Args:
           data: a codestream or a JP2.
@@ -124,7 +125,7 @@ class Jpeg2000Decoder:
         """
         try:
             return self._decode(data, shape, dtype)
-        except (_NotDecodedError, MemoryError):
+        except (_NotDecodedError, cuda.CudaError, MemoryError):
             return None
 
     def _decode(self, data: bytes, shape: tuple[int, int, int], dtype: np.dtype) -> np.ndarray:

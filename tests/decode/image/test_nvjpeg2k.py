@@ -1,5 +1,6 @@
 """JPEG 2000 on a GPU for the threads of the host: the same numbers, and OpenJPEG for all others."""
 
+import enum
 import threading
 
 import jax
@@ -47,6 +48,27 @@ def test_a_thread_asks_its_decoder_first(answer):
     layout = jpeg2000.read_layout(memoryview(data), 0)
     np.testing.assert_array_equal(jpeg2000.decode(memoryview(data), layout), IMAGE)
     assert len(stand.asked) == 1  # no other thread does
+
+
+def test_a_failure_of_cuda_leaves_the_image_to_the_host(monkeypatch):
+    from jaxaug.decode.native import cuda, libnvjpeg2k
+
+    status = enum.IntEnum("cudaError_t", {"cudaErrorIllegalAddress": 700})(700)
+
+    def fail(self, *arguments):
+        raise cuda.CudaError("cudaMemcpyAsync", status)
+
+    monkeypatch.setattr(libnvjpeg2k.Jpeg2000Decoder, "__init__", lambda self: None)
+    monkeypatch.setattr(libnvjpeg2k.Jpeg2000Decoder, "_decode", fail)
+    files = decode.Encoded.from_bytes([encoded(IMAGE)] * 2)
+    options = {"devices": jax.devices("cpu")[:1], "num_threads": 1}
+    with decode.Decoder((31, 45), "host", channels=3, dtype="uint16", **options) as decoder:
+        begin = decoder._backend._pool.submit(
+            lambda: jpeg2000.decode_on(libnvjpeg2k.Jpeg2000Decoder())  # type: ignore[call-arg]
+        )
+        begin.result()
+        pixels = np.asarray(decoder.decode(files).pixels)
+    np.testing.assert_array_equal(pixels, np.broadcast_to(IMAGE, (2, *IMAGE.shape)))
 
 
 @pytest.mark.gpu
