@@ -223,7 +223,7 @@ class VolumeReader:
         rows = range(len(values.lengths))
         opened = list(self._threads.map(lambda row: self._open(values, row), rows))
         bad = [row for row in rows if isinstance(opened[row], DecodeError)]
-        return opened, {row: str(opened[row]) for row in bad}
+        return opened, {row: opened[row].reason for row in bad}
 
     def _open(self, values: Encoded, row: int) -> "StoredVolume | DecodeError":
         column = self._volume
@@ -261,7 +261,7 @@ class VolumeReader:
                 begin = None if other is None else (other["start"][row], other["size"][row])
                 self._read(checked[row], begin, keys[row : row + 1], arrays, row)
             except DecodeError as error:
-                return str(error)
+                return error.reason
 
         rows = np.flatnonzero(wanted).tolist()
         reasons = zip(rows, self._threads.map(decode, rows))

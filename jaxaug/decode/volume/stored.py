@@ -18,7 +18,7 @@ import numpy as np
 from jaxaug._install import install_command
 from jaxaug.decode.image.deep import tiff
 from jaxaug.decode.image.deep.libraries import library
-from jaxaug.decode.image.deep.tiff_tags import count_pages
+from jaxaug.decode.image.deep.tiff_tags import find_pages
 from jaxaug.errors import DecodeError
 
 Window = tuple[slice, ...]
@@ -234,23 +234,26 @@ def _unpacked(data: memoryview, size: int) -> bytearray:
 
 
 def _tiff(data: memoryview) -> StoredVolume:
-    pages = count_pages(data)
-    first = tiff.read_layout(data, 0)
+    pages = find_pages(data)
+    if not pages:
+        raise DecodeError("TIFF: it has no page")
+    first = tiff.layout_at(data, pages[0])
     size = first.height * first.width * first.samples * first.dtype.itemsize
     if size > max(MAX_BYTES, len(data)):
         raise DecodeError(f"TIFF: a page of {size} bytes when unpacked, more than {MAX_BYTES}")
     channels = () if first.samples == 1 else (first.samples,)
-    shape = (pages, first.height, first.width, *channels)
+    shape = (len(pages), first.height, first.width, *channels)
 
     def read(window: Window) -> np.ndarray:
-        return np.stack([_page(data, page, first)[window[1:]] for page in range(pages)[window[0]]])
+        found = range(len(pages))[window[0]]
+        return np.stack([_page(data, page, pages[page], first)[window[1:]] for page in found])
 
     return StoredVolume(shape, first.dtype, (1.0, 1.0, 1.0), read)
 
 
-def _page(data: memoryview, page: int, first: Any) -> np.ndarray:
-    """Return [h, w] or [h, w, samples] of a page."""
-    layout = tiff.read_layout(data, page)
+def _page(data: memoryview, page: int, start: int, first: Any) -> np.ndarray:
+    """Return [h, w] or [h, w, samples] of a page whose directory begins at `start`."""
+    layout = tiff.layout_at(data, start)
     alike = ("height", "width", "samples", "dtype")
     if any(getattr(layout, name) != getattr(first, name) for name in alike):
         raise DecodeError(f"TIFF: page {page} has another form than the first")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jaxaug import augment, decode, iterators
+from jaxaug.decode.image.deep import tiff_tags
 from jaxaug.decode.volume import stored
 from jaxaug.decode.volume.stored import open_volume
 from jaxaug.errors import DecodeError
@@ -68,6 +69,25 @@ def test_numbers_are_those_of_the_file(dtype, form):
     np.testing.assert_array_equal(volume.read(window), array[window])
     if form.startswith("nii"):
         assert volume.spacing == (3.0, 2.0, 1.5)
+
+
+@pytest.mark.parametrize("compression", [None, "lerc"])  # this Decoder's parts, and tifffile's
+def test_each_directory_of_a_tiff_is_passed_once(compression, monkeypatch):
+    tifffile = pytest.importorskip("tifffile")
+    pytest.importorskip("imagecodecs")
+    array = np.arange(40 * 6, dtype=np.uint8).reshape(40, 2, 3)
+    file = io.BytesIO()
+    options = {"metadata": None, "contiguous": False, "compression": compression}
+    with tifffile.TiffWriter(file) as writer:
+        for page in array:
+            writer.write(page, photometric="minisblack", **options)
+    passed = []
+    following = tiff_tags._next
+    monkeypatch.setattr(tiff_tags, "_next", lambda *of: passed.append(of[-1]) or following(*of))
+    monkeypatch.setattr(tifffile.TiffPages, "__getitem__", None)
+    _, voxels = whole(file.getvalue())
+    np.testing.assert_array_equal(voxels, array)
+    assert len(passed) == len(set(passed)) == 40
 
 
 def test_axes_are_those_of_nibabel():
@@ -347,3 +367,13 @@ def test_arguments_are_checked():
         decode.Volume((3, 4, 5), window="corner")
     with pytest.raises(ValueError, match="`dtype` must be"):
         decode.Volume((3, 4, 5), dtype="float64")
+
+
+def test_a_bad_record_is_called_no_image():
+    files = [npy(np.zeros((2, 3, 4)))] * DEVICES + [b"GIF89a" * 9] * DEVICES
+    source = iterators.Renamed(iterators.InMemory(files), {"image": "volume"})
+    volume = {"volume": decode.Volume((2, 3, 4))}
+    with iterators.Loader(source, DEVICES, decode=volume, shuffle=False) as loader:
+        with pytest.raises(DecodeError, match=f"record {DEVICES} .*no volume") as caught:
+            list(loader)
+    assert "decode image" not in str(caught.value)

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxaug.decode.image.deep.layout import COLOR_SAMPLES, Layout
 from jaxaug.decode.image.deep.libraries import library, missing
-from jaxaug.decode.image.deep.tiff_tags import Tags, read_tags
+from jaxaug.decode.image.deep.tiff_tags import Tags, read_tags, tags_at
 from jaxaug.errors import DecodeError
 
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
@@ -44,7 +44,7 @@ class Directory(NamedTuple):
     """Where the pixels of a page lie.
 
     Attributes:
-      page: its number.
+      start: where its directory begins.
       stored: the dtype in the file, byte order included; None where only tifffile reads it.
       compression, predictor: of each part.
       planes: 1, or the number of samples where each is a plane of its own.
@@ -53,7 +53,7 @@ class Directory(NamedTuple):
       offsets, counts: of the parts, plane by plane.
     """
 
-    page: int
+    start: int
     stored: np.dtype | None
     compression: int
     predictor: int
@@ -70,7 +70,15 @@ def read_layout(data: memoryview, page: int) -> Layout:
     Raises:
       DecodeError: its directory is damaged, or its pixels lie beyond the end of the file.
     """
-    tags = read_tags(data, page)
+    return _layout(read_tags(data, page))
+
+
+def layout_at(data: memoryview, start: int) -> Layout:
+    """Return the layout of the page whose directory begins at `start`; see `read_layout`."""
+    return _layout(tags_at(data, start))
+
+
+def _layout(tags: Tags) -> Layout:
     height, width = tags.number(_HEIGHT, 0), tags.number(_WIDTH, 0)
     samples = tags.number(_SAMPLES, 1)
     if not (1 <= height <= _MAX_SIDE and 1 <= width <= _MAX_SIDE and 1 <= samples <= _MAX_SAMPLES):
@@ -81,7 +89,7 @@ def read_layout(data: memoryview, page: int) -> Layout:
     photometric = tags.number(_PHOTOMETRIC, _BLACK_IS_ZERO)
     compression = tags.number(_COMPRESSION, _UNCOMPRESSED)
     colors, alpha = _colors(tags, photometric, compression, samples)
-    place = _directory(tags, page, (height, width), samples, dtype, bits)
+    place = _directory(tags, (height, width), samples, dtype, bits)
     palette = _palette(tags, bits)
     if colors == "palette" and palette is None:
         raise DecodeError("TIFF: there is no palette (tag 320) for its colors")
@@ -101,7 +109,7 @@ def read_layout(data: memoryview, page: int) -> Layout:
         by_pillow=_is_for_pillow(photometric, compression, bits),
         place=place,
     )
-    _check_parts(layout, place, len(data))
+    _check_parts(layout, place, len(tags.data))
     return layout
 
 
@@ -149,7 +157,6 @@ def _nodata(tags: Tags, dtype: np.dtype) -> float | None:
 
 def _directory(
     tags: Tags,
-    page: int,
     size: tuple[int, int],
     samples: int,
     dtype: np.dtype,
@@ -171,7 +178,7 @@ def _directory(
         raise DecodeError("TIFF: nothing says where its pixels lie")
     whole = dtype.itemsize * 8 == bits and tags.number(_FILL_ORDER, 1) == 1
     return Directory(
-        page=page,
+        start=tags.start,
         stored=np.dtype(tags.order + dtype.str[1:]) if whole else None,
         compression=tags.number(_COMPRESSION, _UNCOMPRESSED),
         predictor=tags.number(_PREDICTOR, 1),
@@ -318,8 +325,10 @@ def _by_tifffile(data: memoryview, layout: Layout) -> np.ndarray:
     for name in ("tifffile", "imagecodecs"):
         if reason := missing(name, "TIFF images with compression, or of unusual bits"):
             raise DecodeError(reason)
-    with library("tifffile").TiffFile(io.BytesIO(data)) as file:
-        page = file.pages[layout.place.page]
+    tifffile = library("tifffile")
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        file.filehandle.seek(layout.place.start)  # `file.pages[k]` walks over k directories
+        page = tifffile.TiffPage(file, 0)
         pixels = page.asarray(maxworkers=1)
         axes = page.axes
     if axes.startswith("S"):  # planes

@@ -34,11 +34,13 @@ class Tags(NamedTuple):
 
     Attributes:
       data: the whole file.
+      start: where the directory begins.
       order: "<" or ">", as numbers are written.
       entries: tag -> (type, count, offset of the value).
     """
 
     data: memoryview
+    start: int
     order: str
     entries: dict[int, tuple[int, int, int]]
 
@@ -81,39 +83,48 @@ def read_tags(data: memoryview, page: int) -> Tags:
     Raises:
       DecodeError: there is no such page, or its directory is damaged.
     """
-    order = ">" if data[:2] == b"MM" else "<"
-    kind = _BIG if data[2 + (order == ">")] == 43 else _CLASSIC
-    head = 8 if kind is _BIG else 4
-    try:
-        (start,) = struct.unpack_from(order + kind.offset, data, head)
-        seen = set()
-        for _ in range(page):
-            seen.add(start)
-            start = _next(data, order, kind, start)
-            if start == 0 or start in seen:
-                raise DecodeError(f"TIFF: it has {len(seen)} pages, and page={page} was asked for")
-        return Tags(data, order, _entries(data, order, kind, start))
-    except struct.error:
-        raise DecodeError("TIFF: truncated, a directory lies beyond the end of the file") from None
+    pages = find_pages(data, page + 1)
+    if page >= len(pages):
+        raise DecodeError(f"TIFF: it has {len(pages)} pages, and page={page} was asked for, from 0")
+    return tags_at(data, pages[page])
 
 
-def count_pages(data: memoryview) -> int:
-    """Return the number of pages.
+def find_pages(data: memoryview, most: int | None = None) -> list[int]:
+    """Return where the directory of each page begins, of the first `most` pages.
 
     Raises:
       DecodeError: the list of directories is damaged.
     """
-    order = ">" if data[:2] == b"MM" else "<"
-    kind = _BIG if data[2 + (order == ">")] == 43 else _CLASSIC
+    order, kind = _written(data)
     try:
         (start,) = struct.unpack_from(order + kind.offset, data, 8 if kind is _BIG else 4)
-        seen = set[int]()
-        while start and start not in seen:
-            seen.add(start)
-            start = _next(data, order, kind, start)
+        pages = dict[int, None]()  # in order; a list that leads back to itself ends there
+        while start and start not in pages and len(pages) != most:
+            pages[start] = None
+            if len(pages) != most:
+                start = _next(data, order, kind, start)
     except struct.error:
         raise DecodeError("TIFF: truncated, a directory lies beyond the end of the file") from None
-    return len(seen)
+    return list(pages)
+
+
+def tags_at(data: memoryview, start: int) -> Tags:
+    """Return the tags of the directory that begins at `start`.
+
+    Raises:
+      DecodeError: it is damaged.
+    """
+    order, kind = _written(data)
+    try:
+        return Tags(data, start, order, _entries(data, order, kind, start))
+    except struct.error:
+        raise DecodeError("TIFF: truncated, a directory lies beyond the end of the file") from None
+
+
+def _written(data: memoryview) -> tuple[str, _Kind]:
+    """Return the byte order and the kind of directories."""
+    order = ">" if data[:2] == b"MM" else "<"
+    return order, _BIG if data[2 + (order == ">")] == 43 else _CLASSIC
 
 
 def _next(data: memoryview, order: str, kind: _Kind, start: int) -> int:
