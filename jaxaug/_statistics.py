@@ -14,11 +14,10 @@ import numpy as np
 from jaxaug._pieces import PIECE, Journal, run_pieces
 from jaxaug.decode import Encoded
 from jaxaug.decode._cpus import usable_cpus
-from jaxaug.decode.image.deep.read import nodata_in
+from jaxaug.decode.image.deep.convert import nodata_of
 from jaxaug.decode.image.form import PixelForm
 from jaxaug.decode.image.host.decode_image import decode_as
-from jaxaug.decode.image.parse.headers import DEEP, MAX_PIXELS, read_headers
-from jaxaug.decode.image.parse.other_formats import format_of
+from jaxaug.decode.image.parse.headers import MAX_PIXELS, read_headers
 from jaxaug.errors import DecodeError, SourceError
 from jaxaug.iterators.sources.storage.byte_progress import byte_progress
 
@@ -118,10 +117,8 @@ def sums_of(form: PixelForm, source: Any, start: int) -> Sums:
 
 def _of_image(encoded: Encoded, form: PixelForm) -> Sums:
     pixels = decode_as(encoded, form, MAX_PIXELS, "error")
-    data = encoded.view(0)
-    nodata = None
-    if read_headers(encoded, MAX_PIXELS, "error", form).kind[0] == DEEP:
-        nodata = nodata_in(data, format_of(data) or "", form)
+    layout = read_headers(encoded, MAX_PIXELS, "error", form).layout[0]
+    nodata = None if layout is None else nodata_of(layout, form)
     channels = [pixels[..., channel].ravel() for channel in range(pixels.shape[2])]
     if nodata is not None:
         channels = [each[each != nodata] for each in channels]

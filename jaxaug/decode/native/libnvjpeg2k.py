@@ -115,8 +115,8 @@ class Jpeg2000Decoder:
     ) -> np.ndarray | None:
         """Return the components [h, w, samples] of an image.
 
-        None is for one that nvJPEG2000 does not decode, and where CUDA fails: OpenJPEG decodes it on
-        the host, or tells its damage.
+        None is for one that nvJPEG2000 does not decode, and where CUDA fails: OpenJPEG on the host
+        decodes it, or tells its damage.
 
         Args:
           data: a codestream or a JP2.

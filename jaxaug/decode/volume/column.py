@@ -222,8 +222,10 @@ class VolumeReader:
         del stored
         rows = range(len(values.lengths))
         opened = list(self._threads.map(lambda row: self._open(values, row), rows))
-        bad = [row for row in rows if isinstance(opened[row], DecodeError)]
-        return opened, {row: opened[row].reason for row in bad}
+        errors = (
+            (row, error) for row, error in enumerate(opened) if isinstance(error, DecodeError)
+        )
+        return opened, {row: error.reason for row, error in errors}
 
     def _open(self, values: Encoded, row: int) -> "StoredVolume | DecodeError":
         column = self._volume

@@ -56,21 +56,18 @@ def read_layout(data: memoryview, format: str, form: PixelForm, max_pixels: int)
 def decode_deep(
     data: memoryview,
     format: str,
-    stored_size: tuple[int, int],
+    layout: Layout,
     form: PixelForm,
     size: tuple[int, int],
 ) -> np.ndarray:
     """Return the upright pixels [h, w, channels] of a good image, shrunk to `size`.
 
     Args:
-      stored_size: (height, width) that its header told when it was checked.
+      layout: from `read_layout`, of the same bytes and form.
 
     Raises:
       DecodeError: the pixels are damaged.
     """
-    layout = _open(data, format, form.page)
-    if (layout.height, layout.width) != stored_size:
-        raise DecodeError(f"{format}: {layout.width} x {layout.height}, which its index denies")
     pixels, bits = to_channels(_decode(data, format, layout), layout, form)
     height, width = size
     stored = (width, height) if TRANSPOSE[layout.orientation] else size
@@ -80,19 +77,13 @@ def decode_deep(
     return upright(pixels, layout.orientation)
 
 
-def decode_stored(data: memoryview, format: str) -> np.ndarray:
+def decode_stored(data: memoryview, format: str, layout: Layout) -> np.ndarray:
     """Return the upright pixels [h, w, samples] of a good image, in the dtype of the file.
 
     Raises:
       DecodeError: the pixels are damaged.
     """
-    layout = _open(data, format, page=0)
     return upright(_decode(data, format, layout), layout.orientation)
-
-
-def nodata_in(data: memoryview, format: str, form: PixelForm) -> float | None:
-    """Return the number that stands for no data in the pixels of a good image, None for none."""
-    return nodata_of(_open(data, format, form.page), form)
 
 
 def _decode(data: memoryview, format: str, layout: Layout) -> np.ndarray:

@@ -145,7 +145,7 @@ def decode_unchanged(data: memoryview, header: Headers) -> np.ndarray:
       DecodeError: the pixels cannot be read, or Pillow would change them.
     """
     if header.kind == DEEP:
-        pixels = decode_stored(data, format_of(data) or "")
+        pixels = decode_stored(data, format_of(data) or "", header.layout)
         return pixels[..., 0] if pixels.shape[2] == 1 else pixels
     if suits_turbojpeg(header):
         height, width = header.original_size().tolist()
@@ -201,8 +201,7 @@ def _decode_form(
 ) -> np.ndarray:
     """Return the upright pixels [h, w, channels] of an image in any form, shrunk to `size`."""
     if header.kind == DEEP:
-        stored_size = (int(header.height), int(header.width))
-        return decode_deep(data, format_of(data) or "", stored_size, form, size)
+        return decode_deep(data, format_of(data) or "", header.layout, form, size)
     if form.channels in COLORS:
         return _decode_colors(data, header, size, str(form.channels))
 

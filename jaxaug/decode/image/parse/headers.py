@@ -1,7 +1,7 @@
 """The headers of images, and which images are good: decided from bytes before any is decoded."""
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,7 @@ _MAX_LOOPED_JPEGS = 16
 # The first element of a file meta group, or of a data set: DICOM PS3.5 7.1.2.
 _DICOM_GROUP = re.compile(rb"[\x02\x08]\0.\0(UL|OB|UI|CS|DA|[\0-\xff]\0\0\0)", re.DOTALL)
 _NO_REASON = np.array("", object)
+_NO_LAYOUT = np.array(None, object)
 
 
 class Headers(NamedTuple):
@@ -60,6 +61,8 @@ class Headers(NamedTuple):
       plain: uint8, 0 for a JPEG that decoders other than libjpeg may read differently: bytes
         between its segments, a DNL segment, 16-bit tables, hints at two color models, no end.
       reason: object, the fault of a bad image in one clause; "" for a good one.
+      layout: object, of `DEEP` what its reader has found, so that it is not looked for again; None
+        for the others.
 
     Example:
       >>> read_headers(Encoded.from_bytes([b""])).reason.tolist()
@@ -79,6 +82,7 @@ class Headers(NamedTuple):
     scan_offset: np.ndarray
     plain: np.ndarray
     reason: np.ndarray
+    layout: Any
 
     def row(self, index: int) -> "Headers":
         """Return the header of one image, as scalars."""
@@ -169,6 +173,11 @@ def no_reasons(count: int) -> np.ndarray:
     return np.broadcast_to(_NO_REASON, count)
 
 
+def no_layouts(count: int) -> np.ndarray:
+    """Return the column `layout` where no image is `DEEP`, read-only."""
+    return np.broadcast_to(_NO_LAYOUT, count)
+
+
 def _read_jpeg(
     headers: Headers, row: int, data: memoryview, start: int, *, max_scanned: int, truncated: str
 ) -> bool:
@@ -251,6 +260,7 @@ def _blank(count: int) -> Headers:
         scan_offset=np.zeros(count, np.int64),
         plain=plain,
         reason=reason,
+        layout=np.full(count, None, object),
     )
 
 
@@ -348,6 +358,7 @@ def _open_deep(
     _fill_other(headers, row, size, orientation=layout.orientation, bits=max(8, layout.bits))
     if not layout.by_pillow:
         headers.kind[row] = DEEP
+        headers.layout[row] = layout
 
 
 def _refuse_jpegs(headers: Headers, form: PixelForm) -> None:

@@ -16,6 +16,7 @@ from jaxaug.decode.image.parse.headers import (
     OTHER,
     Headers,
     limit_pixels,
+    no_layouts,
     no_reasons,
     read_headers,
 )
@@ -141,7 +142,9 @@ def _read_rows(
     encoded: Encoded, rows: np.ndarray, stored: Headers, max_pixels: int, truncated: str
 ) -> Headers:
     """Return the stored headers, held to `max_pixels`, with some rows read anew."""
-    headers = limit_pixels(stored._replace(reason=no_reasons(len(stored.kind))), max_pixels)
+    count = len(stored.kind)
+    known = stored._replace(reason=no_reasons(count), layout=no_layouts(count))
+    headers = limit_pixels(known, max_pixels)
     if not rows.size:
         return headers
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxaug.decode import Encoded, Headers, read_headers
 from jaxaug.decode.image.column import good_sizes
-from jaxaug.decode.image.parse.headers import no_reasons
+from jaxaug.decode.image.parse.headers import no_layouts, no_reasons
 from jaxaug.decode.image.sides import NO_SIDES, Sides, sides_of
 from jaxaug.decode.video.stored import StoredVideos, read_videos
 
@@ -17,7 +17,7 @@ _HEADER = "header/"  # the prefix of the columns of images
 _SIZES = "video/sizes"  # uint32[n], the bytes of each table
 TABLES = "video/tables"  # uint8[sum of them], one behind the other
 _VIDEO_VERSION = 1  # of tables
-_IMAGE = [name for name in Headers._fields if name != "reason"]
+_IMAGE = [name for name in Headers._fields if name not in ("reason", "layout")]
 _OWN = ("height", "width", "scan_offset")  # that each image has its own of
 _SHARED = [_HEADER + name for name in _IMAGE if name not in _OWN]
 _NO_REASONS = no_reasons(0)
@@ -86,7 +86,7 @@ def _image_columns(encoded: Encoded) -> Columns:
 
 def _image_sides(columns: Columns) -> Sides:
     headers = {name: columns[_HEADER + name] for name in _IMAGE}
-    return sides_of(good_sizes(Headers(**headers, reason=_NO_REASONS)))
+    return sides_of(good_sizes(Headers(**headers, reason=_NO_REASONS, layout=_NO_REASONS)))
 
 
 def _image_headers(columns: Columns, starts: np.ndarray, indices: np.ndarray) -> Headers:
@@ -94,7 +94,7 @@ def _image_headers(columns: Columns, starts: np.ndarray, indices: np.ndarray) ->
     del starts
     facts = {name: columns[_HEADER + name][indices] for name in _IMAGE}
     facts |= {name: facts[name].astype(np.int32) for name in ("height", "width")}
-    return Headers(**facts, reason=no_reasons(len(indices)))
+    return Headers(**facts, reason=no_reasons(len(indices)), layout=no_layouts(len(indices)))
 
 
 def _video_columns(encoded: Encoded) -> Columns:
