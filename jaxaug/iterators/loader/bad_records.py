@@ -5,7 +5,7 @@ with the rows that fill up a last batch.
 """
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,38 +54,21 @@ def decode_batch(
     Raises:
       BadRecordsError: with "raise"; with "replace" where none of 32 records can stand in.
     """
-    return _POLICIES[on_error](read, decoder, reader)
+    if on_error == "replace":
+        return _Replacement(read, decoder, reader).decode()
 
-
-def _decode_or_raise(read: ReadBatch, decoder: ColumnsDecoder, reader: Reader) -> DecodedBatch:
-    decoded = _decode_and_blank(read, decoder, reader)
-    if not decoded.bad:
-        return decoded
-    decoded.release(())
-    errors = _name_failures(read, decoded.failures, reader.source)
-    raise BadRecordsError(errors[min(errors)], _notes(errors, "raised"))
-
-
-def _decode_and_blank(read: ReadBatch, decoder: ColumnsDecoder, reader: Reader) -> DecodedBatch:
     checked, _ = decoder.check(read.columns, read.stored)
     decoded = decoder.decode(read, checked)
+    if not decoded.failures:
+        return decoded
     try:
         errors = _name_failures(read, decoded.failures, reader.source)
+        if errors and on_error == "raise":
+            raise BadRecordsError(errors[min(errors)], _notes(errors, "raised"))
     except BaseException:
         decoded.release(())
         raise
     return decoded._replace(bad=_notes(errors, "masked"))
-
-
-def _decode_and_replace(read: ReadBatch, decoder: ColumnsDecoder, reader: Reader) -> DecodedBatch:
-    return _Replacement(read, decoder, reader).decode()
-
-
-_POLICIES: Mapping[str, Callable[[ReadBatch, ColumnsDecoder, Reader], DecodedBatch]] = {
-    "raise": _decode_or_raise,
-    "mask": _decode_and_blank,
-    "replace": _decode_and_replace,
-}
 
 
 class _Replacement:

@@ -119,36 +119,35 @@ def join_columns(encoded: Columns, features: Features) -> dict[str, Values]:
     return {**encoded, **features}
 
 
-def check_answer(answer: Any) -> None:
-    """Refuse what is no dict of columns.
-
-    Raises:
-      TypeError: `source.read` returned something else.
-    """
-    good = isinstance(answer, Mapping) and all(isinstance(name, str) for name in answer)
-    if good and answer:
-        return
-    got = type(answer).__name__ if not isinstance(answer, Mapping) else f"{dict(answer)!r}"
-    raise TypeError(
-        "`source.read` must return a dict of columns by name, NumPy arrays [n, ...], `Encoded` or "
-        f"`Ragged`, got {got}: write {{'image': Encoded.from_bytes(files), 'label': labels}}."
-    )
-
-
-def narrow_columns(columns: Columns, indices: np.ndarray) -> dict[str, Values]:
+def narrow_columns(answer: Any, indices: np.ndarray) -> dict[str, Values]:
     """Return the columns of records `indices` (int64[n]), the numbers narrowed by `narrow`.
 
+    Args:
+      answer: what `source.read` returned.
+      indices: the records that it was asked for.
+
     Raises:
+      TypeError: the answer is no dict of columns.
       ValueError: a column has not one row for each record.
     """
+    is_mapping = isinstance(answer, Mapping)
+    if not is_mapping or not answer or not all(isinstance(name, str) for name in answer):
+        got = f"{dict(answer)!r}" if is_mapping else type(answer).__name__
+        raise TypeError(
+            "`source.read` must return a dict of columns by name, NumPy arrays [n, ...], `Encoded` "
+            f"or `Ragged`, got {got}: write {{'image': Encoded.from_bytes(files), 'label': "
+            "labels}."
+        )
+
     narrowed: dict[str, Values] = {}
-    for name, values in columns.items():
+    for name, values in answer.items():
         if not isinstance(values, (Encoded, Ragged)):
             values = np.atleast_1d(np.asarray(values))
-        if count_rows(values) != indices.size:
+        count = len(values if isinstance(values, np.ndarray) else values.lengths)
+        if count != indices.size:
             raise ValueError(
                 f"`source` must give one row of column {name!r} for each of {indices.size} "
-                f"records, got {count_rows(values)}."
+                f"records, got {count}."
             )
         if isinstance(values, Ragged) and not isinstance(values.values, Encoded):
             records = np.repeat(indices, values.lengths)
@@ -231,30 +230,32 @@ def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
     """
     column = np.asarray(column)
     dtype = column.dtype
-    if dtype.kind not in "biuf" and not _has_whole_bytes(dtype):
+    # Floats like bfloat16, which NumPy takes for no numbers, are some; not those of 4 bits.
+    if dtype.kind not in "biuf" and not (
+        jnp.issubdtype(dtype, np.floating) and jnp.finfo(dtype).bits % 8 == 0
+    ):
         raise TypeError(
             f"feature {name!r} must be numbers, got dtype {dtype}{_REMEDIES.get(dtype.kind, '')}."
         )
 
     if dtype.kind in "iu" and (dtype.itemsize == 8 or name in LABELS):
         outside = (column < _INT32.min) | (column > _INT32.max)
-        _check_values(name, column, outside, indices, "fit int32", "split it into two, or hash it")
+        if outside.any():
+            remedy = "split it into two, or hash it"
+            raise _misfit(name, column, outside, indices, expected="fit int32", remedy=remedy)
         return column.astype(np.int32)
 
     if dtype.kind == "f" and dtype.itemsize > 4:
         rounded, infinite, changed = round_floats(column, np.dtype(np.float32))
-        _check_values(name, column, infinite, indices, "fit float32", "scale it")
-        _check_values(
-            name, column, changed, indices, "be exact in float32", "pass whole numbers as integers"
-        )
+        if infinite.any():
+            expected = "fit float32"
+            raise _misfit(name, column, infinite, indices, expected=expected, remedy="scale it")
+        if changed.any():
+            expected, remedy = "be exact in float32", "pass whole numbers as integers"
+            raise _misfit(name, column, changed, indices, expected=expected, remedy=remedy)
         return rounded
 
     return column.astype(dtype.newbyteorder("="), copy=False)
-
-
-def _has_whole_bytes(dtype: np.dtype) -> bool:
-    """Return True for floats like bfloat16, which NumPy takes for no numbers; not of 4 bits."""
-    return jnp.issubdtype(dtype, np.floating) and jnp.finfo(dtype).bits % 8 == 0
 
 
 def round_floats(numbers: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -282,20 +283,19 @@ _REMEDIES = {
 }
 
 
-def _check_values(
+def _misfit(
     name: str,
     column: np.ndarray,
     wrong: np.ndarray,
     indices: np.ndarray,
+    *,
     expected: str,
     remedy: str,
-) -> None:
-    """Refuse a column in which `wrong` is True anywhere, with the first such value."""
-    if not wrong.any():
-        return
+) -> ValueError:
+    """Return the error of the first value of a column where `wrong` is True."""
     place = tuple(axis[0] for axis in np.nonzero(wrong))
     record = int(indices[place[0]])
-    raise ValueError(
+    return ValueError(
         f"feature {name!r} must {expected}, got {column[place]} in record {record}: {remedy}, or "
         "leave it out."
     )

@@ -88,7 +88,9 @@ class ColumnsDecoder:
     def decode(self, read: ReadBatch, checked: Mapping[str, Any]) -> DecodedBatch:
         """Return the decoded columns of a batch; a row needs all of them to be valid."""
         wanted = read.indices != PADDING
-        keys = self._keys(read)
+        positions = read.positions if self.with_replacement else None
+        # What they draw from, one word for each record: its columns draw from the same.
+        keys = decode_keys(self.seed, read.epoch, read.indices, positions)
         decoded: dict[str, Decoded] = {}
         failures: Failures = {}
         name = ""
@@ -109,11 +111,6 @@ class ColumnsDecoder:
                 raise ValueError(f"feature {name!r} {reason}") from None
             raise
         return DecodedBatch(read, decoded, wanted, failures, [])
-
-    def _keys(self, read: ReadBatch) -> np.ndarray:
-        """Return what the decoders draw from, uint64[n]: columns of a record have one key."""
-        positions = read.positions if self.with_replacement else None
-        return decode_keys(self.seed, read.epoch, read.indices, positions)
 
     def close(self) -> None:
         """Close all of them."""

@@ -14,7 +14,6 @@ from jaxaug.decode import Column, ColumnDecoder
 from jaxaug.iterators.loader.columns import (
     Columns,
     Forms,
-    check_answer,
     check_forms,
     narrow_columns,
     take_rows,
@@ -285,7 +284,7 @@ class RecordReader(Reader):
         """Yield batches that are read one by one."""
         for asked in group:
             # In no variable, or the batch would stay alive as long as the next one is read.
-            yield self._read_batch(self._without_kept(asked))
+            yield self._read_batch(asked)
 
     def _groups(
         self, plan: BatchPlan, cursor: Cursor, first: int, count: int
@@ -306,7 +305,7 @@ class RecordReader(Reader):
             starts, rows = np.array([(span.start, span.rows) for span in spans]).T[..., None]
             positions = np.where(plan.local < rows, starts + plan.local, PADDING)
             found = self._find_batches(epoch, positions)
-            yield [AskedBatch(*asked) for asked in zip(spans, positions, found)]
+            yield list(map(AskedBatch, spans, positions, found))
             first = count
 
     def _with_runs(
@@ -367,7 +366,7 @@ class RecordReader(Reader):
         if not asked.reads:
             return ReadBatch(span.epoch, span.after, positions, indices, {}, kept=kept)
         try:
-            columns = self.read_rows(indices, self._draws([asked]))
+            columns = self.read_rows(indices, self._draws([asked]) if self.parts else None)
             stored = self._stored(indices)
         except Exception as error:
             return failed_batch(span.epoch, span.after, error)
@@ -391,7 +390,7 @@ class RecordReader(Reader):
                 epoch = group[0].span.epoch
                 self.source.hold(self._find_records(epoch, together.waiting))  # pyright: ignore
             indices = np.concatenate([asked.found() for asked in group])
-            columns = self.read_rows(indices, self._draws(group))
+            columns = self.read_rows(indices, self._draws(group) if self.parts else None)
             stored = [self._stored(asked.found()) for asked in group]
         except Exception:  # each meets its own
             return [self._read_batch(asked) for asked in group]
@@ -415,10 +414,8 @@ class RecordReader(Reader):
     def _find_records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         return find_records(self.sampler, epoch, positions, len(self.source))
 
-    def _draws(self, group: Sequence[AskedBatch]) -> np.ndarray | None:
-        """Return what the decoders of batches will draw from, uint64[r]; None where all is read."""
-        if not self.parts:
-            return None
+    def _draws(self, group: Sequence[AskedBatch]) -> np.ndarray:
+        """Return what the decoders of batches will draw from, uint64[r]."""
         return np.concatenate(
             [
                 decode_keys(
@@ -432,24 +429,16 @@ class RecordReader(Reader):
         )
 
     def read_rows(self, indices: np.ndarray, draws: np.ndarray | None = None) -> Columns:
-        padding = indices == PADDING
-        if not padding.any():
-            return self._read_records(indices, draws)
-
         # A padding row is a copy of another row, of record 0 where there is no other: a read may
         # take a while.
-        records = indices[~padding] if not padding.all() else np.zeros(1, np.int64)
-        place = np.maximum(np.cumsum(~padding) - 1, 0)
-        if draws is not None:
-            draws = draws[:1] if padding.all() else draws[~padding]
-        columns = self._read_records(records, draws)
-        return {
-            name: without_bytes(take_rows(values, place), padding)
-            for name, values in columns.items()
-        }
+        padding = indices == PADDING
+        is_padded = bool(padding.any())
+        records = indices
+        if is_padded:
+            chosen = ~padding if not padding.all() else np.arange(1)
+            records = np.maximum(indices[chosen], 0)
+            draws = None if draws is None else draws[chosen]
 
-    def _read_records(self, records: np.ndarray, draws: np.ndarray | None) -> Columns:
-        """Return records int64[n], in the form of the first; whole ones without `draws`."""
         if draws is not None and isinstance(self.source, Partial):
             parts = {
                 name: partial(decoder.needed_bytes, keys=draws)
@@ -458,12 +447,17 @@ class RecordReader(Reader):
             answer = self.source.read_parts(records, parts)
         else:
             answer = self.source.read(records)
-        check_answer(answer)
         columns = narrow_columns(answer, records)
         columns |= {name: columns[of] for name, of in self.copies.items() if of in columns}
         if self.forms is not None:
             check_forms(columns, self.forms)
-        return columns
+        if not is_padded:
+            return columns
+        place = np.maximum(np.cumsum(~padding) - 1, 0)
+        return {
+            name: without_bytes(take_rows(values, place), padding)
+            for name, values in columns.items()
+        }
 
     def read_positions(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, Columns]:
         indices = self._find_records(epoch, positions)

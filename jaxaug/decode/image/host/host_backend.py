@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import jax
 import numpy as np
 
 from jaxaug._typing import Device
+from jaxaug.decode._column import release_nothing
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image.backend import DecodedPixels
 from jaxaug.decode.image.form import PixelForm
@@ -67,7 +67,7 @@ class HostBackend:
             pixels=pixels,
             failures=failures,
             counts={"host": len(good) - len(failures)},
-            release=_release_nothing,
+            release=release_nothing,
             borrowed=False,
         )
 
@@ -104,8 +104,3 @@ class HostBackend:
         """Stop the threads and free the memory that nobody uses."""
         self._pool.shutdown()
         self._memory.close()
-
-
-def _release_nothing(outputs: Any) -> None:
-    """Do nothing: the arrays keep their canvases."""
-    del outputs

@@ -149,7 +149,9 @@ def read_headers(
         _read_jpegs(headers, starts, stops, rows=rows, max_scanned=max_scanned, truncated=truncated)
     if not form.is_usual:
         _refuse_jpegs(headers, form)
-    _read_others(headers, encoded, starts, stops, max_pixels, form)
+    others = headers.kind == BAD
+    if np.count_nonzero(others):
+        _read_others(headers, encoded, others, max_pixels, form)
     return limit_pixels(headers, max_pixels)
 
 
@@ -277,17 +279,14 @@ def _refuse_large(headers: Headers, row: int, size: tuple[int, int], max_pixels:
 def _read_others(
     headers: Headers,
     encoded: Encoded,
-    starts: np.ndarray,
-    stops: np.ndarray,
+    others: np.ndarray,
     max_pixels: int,
     form: PixelForm,
 ) -> None:
-    """Read the rows that are no JPEGs."""
-    others = headers.kind == BAD
-    if not np.count_nonzero(others):
-        return
-
-    others[headers.reason != ""] = False
+    """Read those of the rows `others` (bool[n]) that are no bad JPEGs."""
+    starts = encoded.addresses.astype(np.int64)
+    stops = starts + encoded.lengths.astype(np.int64)
+    others &= headers.reason == ""
     headers.reason[others & (starts == stops)] = "empty"
     rows = (others & (starts < stops)).nonzero()[0]
     heads = read_windows(starts[rows], HEAD, stops[rows]).tolist()
