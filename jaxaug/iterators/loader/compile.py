@@ -17,8 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Device
 from jaxaug.iterators.loader.batch_function import BatchFunction
-from jaxaug.iterators.loader.packing import RowPacking
-from jaxaug.iterators.loader.rows import RowSchema
+from jaxaug.iterators.loader.rows import RowPacking, RowSchema
 from jaxaug.sharding._mesh import auto_mesh
 
 _MAX_SHARED_CALLS = 8  # compiled calls that outlive their Loader

@@ -21,9 +21,8 @@ from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Device
 from jaxaug.iterators.loader.device_places import Moves, RecordPlaces, plan_moves
 from jaxaug.iterators.loader.kept import RecordStore, check_space, free_host_bytes
-from jaxaug.iterators.loader.packing import RowPacking
 from jaxaug.iterators.loader.reader import ReadBatch
-from jaxaug.iterators.loader.rows import ROW_NAMES, RowSchema
+from jaxaug.iterators.loader.rows import ROW_NAMES, RowPacking, RowSchema
 from jaxaug.sharding._layout import RowLayout
 
 _SPLIT = PartitionSpec("batch")

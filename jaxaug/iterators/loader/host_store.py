@@ -13,9 +13,8 @@ import jax
 import numpy as np
 
 from jaxaug.iterators.loader.kept import KEPT, RecordStore, check_space, free_host_bytes
-from jaxaug.iterators.loader.packing import RowPacking
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
-from jaxaug.iterators.loader.rows import ROW_NAMES, RowSchema
+from jaxaug.iterators.loader.rows import ROW_NAMES, RowPacking, RowSchema
 from jaxaug.sharding._layout import RowLayout
 
 

@@ -1,18 +1,25 @@
-"""The rows of a batch: what the host gives to the compiled call, and in which form."""
+"""The rows of a batch: what the host gives to the compiled call, in which form, and packed."""
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import jax
 import numpy as np
+from jax import lax
 
+from jaxaug._typing import Array
 from jaxaug.decode import ColumnDecoder, Decoded, Ragged
 from jaxaug.iterators.loader.columns import Form, Forms
 from jaxaug.iterators.loader.keys import split_words
 from jaxaug.iterators.loader.reader import ReadBatch
 
 ROW_NAMES = ("words", "valid", "index")  # what a row has beside values, see `RowSchema.names`
+
+# A column of more bytes in each row, such as masks, travels alone: packing copies it once more.
+_MAX_COLUMN_BYTES = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,16 +90,21 @@ class RowSchema:
     def names(self, batch: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> dict[str, Any]:
         """Return what rows have beside values: the words of their keys, and their records.
 
+        The entry "index" is int32[n], or words uint32[n, 2] of large numbers.
+
         Args:
           batch: of the rows.
           indices: int64[n], their records.
           valid: bool[n], the rows that hold a decoded record.
         """
         positions = batch.positions if self.with_replacement else None
+        index = indices.astype(np.int32)
+        if self.wide_index:
+            index = np.stack(split_words(indices), axis=1).astype(np.uint32)
         return {
             "words": key_words(batch.epoch, indices, positions),
             "valid": valid,
-            "index": self._index(indices),
+            "index": index,
         }
 
     def split(self, rows: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -114,12 +126,6 @@ class RowSchema:
         """Return the columns that need no decoder."""
         return {name: form for name, form in self.forms.items() if name not in self.decoders}
 
-    def _index(self, indices: np.ndarray) -> np.ndarray:
-        """Return the entry "index" of a batch: int32[n], or words uint32[n, 2] of large numbers."""
-        if self.wide_index:
-            return np.stack(split_words(indices), axis=1).astype(np.uint32)
-        return indices.astype(np.int32)
-
 
 def key_words(epoch: int, indices: np.ndarray, positions: np.ndarray | None) -> np.ndarray:
     """Return the words that make the keys of rows, in the form that `row_keys` takes.
@@ -138,3 +144,73 @@ def key_words(epoch: int, indices: np.ndarray, positions: np.ndarray | None) -> 
     if positions is not None:
         words[:, 3], words[:, 4] = split_words(positions)
     return words
+
+
+class RowPacking:
+    """The columns of a batch as one array of bytes: one copy to each device, not one a column.
+
+    Args:
+      columns: a tree of arrays [n, ...] or of their `jax.ShapeDtypeStruct`s.
+
+    Attributes:
+      shapes: those of the packed arrays.
+
+    Example:
+      >>> rows = {"label": np.array([7, 8], np.int32), "valid": np.array([True, False])}
+      >>> packing = RowPacking(rows)
+      >>> packed = packing.pack(rows)
+      >>> [array.shape for array in packed], packing.unpack(packed)["label"].tolist()
+      ([(2, 5)], [7, 8])
+    """
+
+    def __init__(self, columns: Any):
+        leaves, self._tree = jax.tree.flatten(columns)
+        row_bytes = [math.prod(leaf.shape[1:]) * np.dtype(leaf.dtype).itemsize for leaf in leaves]
+        self._is_alone = [size > _MAX_COLUMN_BYTES for size in row_bytes]
+        self._is_packed = [not is_alone for is_alone in self._is_alone]
+        small = enumerate(compress(leaves, self._is_packed))
+        large = compress(leaves, self._is_alone)
+        fields = [(f"column {number}", leaf.dtype, leaf.shape[1:]) for number, leaf in small]
+        self._record = np.dtype(fields)
+
+        count = leaves[0].shape[0]
+        packed = jax.ShapeDtypeStruct((count, self._record.itemsize), np.uint8)
+        self.shapes = [packed, *(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in large)]
+
+    def pack(self, columns: Any) -> list[np.ndarray]:
+        """Return the columns as uint8[n, bytes], and those that travel alone.
+
+        Raises:
+          TypeError: a column has another dtype than at construction.
+        """
+        leaves = self._tree.flatten_up_to(columns)
+        packed = np.empty(len(leaves[0]), self._record)
+        for name, column in zip(self._record.names or (), compress(leaves, self._is_packed)):
+            np.copyto(packed[name], column, casting="equiv")
+        large = compress(leaves, self._is_alone)
+        return [packed.view(np.uint8).reshape(len(packed), -1), *large]
+
+    def unpack(self, arrays: "Sequence[Array | np.ndarray]") -> Any:
+        """Return the tree of columns, on the device; of any number of rows."""
+        packed, *large = arrays
+        small = []
+        start = 0
+        for number in range(len(self._record.names or ())):
+            field = self._record[number]
+            small.append(_column(packed[:, start : start + field.itemsize], field))
+            start += field.itemsize
+
+        packed_columns = iter(small)
+        others = iter(large)
+        leaves = [next(others if is_alone else packed_columns) for is_alone in self._is_alone]
+        return jax.tree.unflatten(self._tree, leaves)
+
+
+def _column(data: "Array | np.ndarray", field: np.dtype) -> Array:
+    """Return the column [n, ...] of a field of each row, from its bytes uint8[n, k]."""
+    shape = (len(data), *field.shape)
+    if field.base == np.bool_:
+        return lax.ne(data, np.uint8(0)).reshape(shape)
+    if field.base.itemsize > 1:
+        shape += (field.base.itemsize,)
+    return lax.bitcast_convert_type(data.reshape(shape), field.base)

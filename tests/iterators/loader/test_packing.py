@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxaug.iterators.loader.packing import RowPacking
+from jaxaug.iterators.loader.rows import RowPacking
 
 N = 5
 FORMS = [
