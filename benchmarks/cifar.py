@@ -25,11 +25,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from PIL import Image
-from resident import by_hand
+from resident import by_hand, kept_loader
 
-from jaxaug import Loader, augment
+from jaxaug import augment
 from jaxaug.iterators import InMemory
-from jaxaug.sharding import batch_sharding
 
 SIDE = 32
 CHAIN = augment.Compose(
@@ -129,13 +128,7 @@ def main() -> None:
     weights = initial(jax.random.key(0))
     count = options.count // options.batch
     hand = by_hand({"image": pixels, "label": labels}, CHAIN, options.batch)
-    source = InMemory(pixels, {"label": labels})
-    sharding = batch_sharding(jax.devices()[:1])
-    with Loader(
-        source, options.batch, transform=CHAIN, sharding=sharding, keep=options.keep
-    ) as loader:
-        while loader.stats["kept_records"] < options.count:
-            next(loader)
+    with kept_loader(InMemory(pixels, {"label": labels}), CHAIN, options) as loader:
         loader.restart()
         times = []
         for number in range(options.rounds + 2):

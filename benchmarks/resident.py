@@ -62,6 +62,17 @@ def by_hand(
         epoch += 1
 
 
+def kept_loader(
+    source: InMemory, chain: augment.Compose, options: argparse.Namespace, fill: bool = True
+) -> Loader:
+    """Return a Loader on one device that keeps its records, all of them already if `fill`."""
+    sharding = batch_sharding(jax.devices()[:1])
+    loader = Loader(source, options.batch, transform=chain, sharding=sharding, keep=options.keep)
+    while fill and loader.stats["kept_records"] < len(source):
+        next(loader)
+    return loader
+
+
 def seconds_of(batches: Iterator[dict[str, Any]], count: int) -> float:
     """Return how long the next `count` batches take, once some have passed."""
     before = next(batches)["image"]
@@ -103,13 +114,7 @@ def compare_arrays(side: int, options: argparse.Namespace) -> None:
     labels = np.arange(count, dtype=np.int32) % 10
     chain = make_chain(side)
     hand = by_hand({"image": pixels, "label": labels}, chain, options.batch)
-    source = InMemory(pixels, {"label": labels})
-    sharding = batch_sharding(jax.devices()[:1])
-    with Loader(
-        source, options.batch, transform=chain, sharding=sharding, keep=options.keep
-    ) as loader:
-        while loader.stats["kept_records"] < count:
-            next(loader)
+    with kept_loader(InMemory(pixels, {"label": labels}), chain, options) as loader:
         compare(loader, hand, f"{count} images of {side} x {side}", options)
 
 
@@ -132,10 +137,7 @@ def compare_epochs(options: argparse.Namespace) -> None:
         files = [tar.extractfile(member).read() for member in members]  # pyright: ignore
     source = InMemory(files * options.copies)
     chain = make_chain(224)
-    sharding = batch_sharding(jax.devices()[:1])
-    with Loader(
-        source, options.batch, transform=chain, sharding=sharding, keep=options.keep
-    ) as loader:
+    with kept_loader(source, chain, options, fill=False) as loader:
         times = []
         while len(times) < 2 + options.rounds or loader.stats["kept_records"] < len(source):
             started = time.perf_counter()

@@ -238,6 +238,21 @@ def _add_pack(commands) -> None:
     parser.set_defaults(run=_pack, error=parser.error)
 
 
+def _add_sources(parser: argparse.ArgumentParser, folders: str) -> None:
+    """Add what `open_sources` takes, and the number of processes that decode it."""
+    parser.add_argument(
+        "sources",
+        nargs="+",
+        help=f"{folders} (.txt, .csv, .tsv, .lst) with lines of `image label ...`, or tar or"
+        " TFRecord files as `index` takes them",
+    )
+    _add_index_options(parser)
+    parser.add_argument("--sep", help="what stands between image and labels in a text file")
+    parser.add_argument(
+        "--processes", type=_positive, help="how many decode (default: one for each CPU)"
+    )
+
+
 def _add_verify(commands) -> None:
     parser = commands.add_parser(
         "verify",
@@ -247,17 +262,7 @@ def _add_verify(commands) -> None:
         "records for bad, until the files change. The exit status is 1 if there are any. After a "
         "kill the same command goes on where it was.",
     )
-    parser.add_argument(
-        "sources",
-        nargs="+",
-        help="class folders, text files (.txt, .csv, .tsv, .lst) with lines of `image label ...`,"
-        " tar or TFRecord files as `index` takes them",
-    )
-    _add_index_options(parser)
-    parser.add_argument("--sep", help="what stands between image and labels in a text file")
-    parser.add_argument(
-        "--processes", type=_positive, help="how many decode (default: one for each CPU)"
-    )
+    _add_sources(parser, "class folders, text files")
     parser.add_argument("--out", help="a file of JSON that gets the list as well")
     parser.set_defaults(run=_verify)
 
@@ -269,14 +274,7 @@ def _add_statistics(commands) -> None:
         epilog="Those of integers are exact. Images count at their full size, pixels of no data "
         "(GDAL), NaN and infinities do not. After a kill the same command goes on where it was.",
     )
-    parser.add_argument(
-        "source",
-        nargs="+",
-        help="a class folder, a text file (.txt, .csv, .tsv, .lst) with lines of `image label ...`,"
-        " or tar or TFRecord files as `index` takes them",
-    )
-    _add_index_options(parser)
-    parser.add_argument("--sep", help="what stands between image and labels in a text file")
+    _add_sources(parser, "a class folder, a text file")
     parser.add_argument(
         "--channels", type=_channels, help="as decode.Image takes them: rgb, gray, 13, 'as stored'"
     )
@@ -287,9 +285,6 @@ def _add_statistics(commands) -> None:
         help="as decode.Image takes it (default: %(default)s)",
     )
     parser.add_argument("--bands", type=_bands, help="of the file, from 0 on: 3,2,1")
-    parser.add_argument(
-        "--processes", type=_positive, help="how many decode (default: one for each CPU)"
-    )
     parser.add_argument("--out", help="a file of JSON that gets the numbers as well")
     parser.set_defaults(run=_statistics, error=parser.error)
 
@@ -449,7 +444,7 @@ def _statistics(arguments: argparse.Namespace) -> None:
     except ValueError as error:
         arguments.error(str(error))
         raise
-    sources = list(open_sources(arguments.source, arguments.sep, _index_options(arguments)))
+    sources = list(open_sources(arguments.sources, arguments.sep, _index_options(arguments)))
     if len(sources) > 1:
         arguments.error("give one folder or list, or files of one kind")
     found = statistics(sources[0], form, arguments.processes)
