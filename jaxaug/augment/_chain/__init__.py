@@ -10,7 +10,7 @@ from jaxaug.augment._chain.group import (
     mixable,
     with_soft_labels,
 )
-from jaxaug.augment._chain.state import Note, State, check_key, resampled, warped
+from jaxaug.augment._chain.progress import Note, State, check_key, resampled, warped
 from jaxaug.augment._chain.transform import (
     Bordered,
     Geometric,

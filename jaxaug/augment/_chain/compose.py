@@ -20,7 +20,7 @@ from jaxaug.augment._base import (
     converter,
 )
 from jaxaug.augment._chain.group import GroupOp
-from jaxaug.augment._chain.state import Note, State, begin, check_key, finish, resampled
+from jaxaug.augment._chain.progress import Note, State, begin, check_key, finish, resampled
 from jaxaug.augment._chain.transform import Geometric, Output, Pointwise, Transform, leaves
 from jaxaug.augment._warp import (
     MASK_FILL,

@@ -29,8 +29,8 @@ from jaxaug.augment._base import (
     unit,
 )
 from jaxaug.augment._chain.compose import Compose, as_transforms
-from jaxaug.augment._chain.state import Note, State, resampled, stored
-from jaxaug.augment._chain.state import warped as warped_state
+from jaxaug.augment._chain.progress import Note, State, resampled, stored
+from jaxaug.augment._chain.progress import warped as warped_state
 from jaxaug.augment._chain.transform import Output, Pointwise, Transform, check_image, leaves
 from jaxaug.augment._warp import Resampling, Warp, agreed, check_one_frame, moved_info, select
 from jaxaug.augment.matrix import is_static

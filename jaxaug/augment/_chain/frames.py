@@ -11,7 +11,7 @@ from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import as_names, store
 from jaxaug.augment._chain.compose import Compose, as_transforms
-from jaxaug.augment._chain.state import check_key
+from jaxaug.augment._chain.progress import check_key
 from jaxaug.augment._chain.transform import Transform
 from jaxaug.augment._warp import Targets
 from jaxaug.augment._xla import vary_alike

@@ -18,7 +18,7 @@ from jaxaug.augment._base import (
     chosen_alike,
     store,
 )
-from jaxaug.augment._chain.state import USUAL_CHANNELS, check_key
+from jaxaug.augment._chain.progress import USUAL_CHANNELS, check_key
 from jaxaug.augment._chain.transform import Transform
 from jaxaug.augment._warp import (
     BOXES_ELSEWHERE,

@@ -33,7 +33,7 @@ from jaxaug.augment._base import (
     unit,
 )
 from jaxaug.augment._chain.levels import LevelStep
-from jaxaug.augment._chain.state import (
+from jaxaug.augment._chain.progress import (
     Note,
     State,
     begin,
@@ -44,7 +44,7 @@ from jaxaug.augment._chain.state import (
     stored,
     without_boxes,
 )
-from jaxaug.augment._chain.state import warped as warped_state
+from jaxaug.augment._chain.progress import warped as warped_state
 from jaxaug.augment._warp import (
     Resampling,
     Targets,

@@ -10,7 +10,7 @@ from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import store
 from jaxaug.augment._chain.compose import Compose, as_transforms
-from jaxaug.augment._chain.state import check_key
+from jaxaug.augment._chain.progress import check_key
 from jaxaug.augment._chain.transform import Transform
 from jaxaug.augment._warp import Targets
 

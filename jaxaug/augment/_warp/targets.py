@@ -76,7 +76,8 @@ class Targets(NamedTuple):
             if kind == "boxes":
                 inside = self.inside.box_format
                 begun[name] = convert_bounding_box_format(begun[name], self.box_format, inside)
-        check_swaps(begun, self.swap)
+        if self.swap:
+            check_swaps(begun, self.swap)
         return begun
 
     def finish(self, sample: Sample, used: Array | None) -> Sample:
@@ -108,14 +109,13 @@ class Targets(NamedTuple):
           settings: those of the image's resample; masks are read with "nearest".
         """
         kinds = self.kinds(sample)
-        _check_names(sample, kinds)
-        _tell_left_behind(sample, kinds, source.canvas)
+        _check_left_behind(sample, kinds, source.canvas)
         moved = dict(sample)
         for name, kind in kinds.items():
             moved[name] = self._moved(kind, sample[name], source.extent, warp, settings)
             if kind == "polygons":
                 moved[name] = _vertices(name, moved, sample[name])
-        return swapped(moved, self.swap, warp.mirrors)
+        return swapped(moved, self.swap, warp.mirrors) if self.swap else moved
 
     def _moved(
         self, kind: str, value: Array, extent, warp: Warp, settings: SettledResampling
@@ -172,8 +172,11 @@ def mask_value(dtype: Any, mask_fill: int) -> Array:
     return jnp.asarray(mask_fill, dtype)
 
 
-def _check_names(sample: Sample, moving: Mapping[str, str]) -> None:
-    """Raise ValueError for boxes by another name, which would not move with their image."""
+def _check_left_behind(sample: Sample, moving: Mapping[str, str], canvas: Canvas) -> None:
+    """Raise ValueError for boxes by another name, which would not move with their image.
+
+    Warn once of any other entry that has the form of one that moves, and no kind.
+    """
     for name in BOXES_ELSEWHERE:
         if name in sample and name not in moving:
             raise ValueError(
@@ -181,9 +184,6 @@ def _check_names(sample: Sample, moving: Mapping[str, str]) -> None:
                 f' Compose(..., targets={{"{name}": "boxes"}}), or leave it out.'
             )
 
-
-def _tell_left_behind(sample: Sample, moving: Mapping[str, str], canvas: Canvas) -> None:
-    """Warn once of an entry that has the form of one that moves, and no kind."""
     for name, value in sample.items():
         shape = getattr(value, "shape", ())
         planes = len(shape) in (2, 3) and shape[:2] == canvas
