@@ -219,3 +219,11 @@ def test_the_design_names_files_that_are_there():
     assert len(paths) > 20
     lost = [each for each in paths if not any(str(path).endswith(f"/{each}") for path in there)]
     assert not lost
+
+
+def test_the_design_draws_the_way_of_a_batch_in_ten_rooms():
+    text = (PACKAGE.parent / "docs" / "design.md").read_text()
+    way = text.split("```text\n")[1].split("```")[0]
+    rooms = [line.split()[0] for line in way.splitlines()]
+    assert 0 < len(rooms) <= 10
+    assert all(list(PACKAGE.glob(re.sub("<[a-z]+>", "*", room))) for room in rooms)
