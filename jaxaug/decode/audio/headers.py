@@ -67,7 +67,9 @@ def _known(start: bytes, data: memoryview) -> Header:
     if len(start) > 1 and start[0] == 0xFF and start[1] & 0xF6 == 0xF0:
         return stream_header(data)  # AAC
     if start[:3] == b"ID3" or (start[0] == 0xFF and len(start) > 1 and start[1] & 0xE0 == 0xE0):
-        return _mp3(data)
+        stream = mp3.find_frames(data)
+        # miniaudio decodes to 16 bits.
+        return Header("mp3", stream.rate, stream.channels, stream.frames, 16, table=stream)
     if start[4:8] in FIRST_BOXES or name == EBML or (name, form) == (b"RIFF", b"AVI "):
         return stream_header(data)
     raise AudioError(
@@ -137,12 +139,6 @@ def _page_before(data: memoryview, place: int) -> tuple[bytes, int]:
                 return part[found + 14 : found + 18], position
         found = part.rfind(b"OggS\0", 0, found)
     return b"", 0
-
-
-def _mp3(data: memoryview) -> Header:
-    stream = mp3.find_frames(data)
-    # miniaudio decodes to 16 bits.
-    return Header("mp3", stream.rate, stream.channels, stream.frames, 16, table=stream)
 
 
 def _blocks(data: memoryview, header: Header) -> Header:

@@ -198,7 +198,8 @@ def _find_frame(data: memoryview, place: int, fixed: int | None = None) -> int:
     size = _FIRST_SEARCHED
     while place < end:
         stop = min(place + size, end)
-        starts = place + _syncs(data[place : stop + 3])
+        values = np.frombuffer(data[place : stop + 3], np.uint8)
+        starts = place + np.flatnonzero((values[:-3] == 0xFF) & (values[1:-2] >= 0xE0))
         words = _words(data, starts)
         good = is_frame(words) & (True if fixed is None else words & _FIXED == fixed)
         starts, words = starts[good], words[good]
@@ -213,12 +214,6 @@ def _find_frame(data: memoryview, place: int, fixed: int | None = None) -> int:
             return int(starts[found[0]])
         place, size = stop, 2 * size
     return -1
-
-
-def _syncs(part: memoryview) -> np.ndarray:
-    """Return where the headers of frames may begin, three bytes before the end at most."""
-    values = np.frombuffer(part, np.uint8)
-    return np.flatnonzero((values[:-3] == 0xFF) & (values[1:-2] >= 0xE0))
 
 
 def _words(data: memoryview, places: np.ndarray) -> np.ndarray:

@@ -54,7 +54,9 @@ def _in_stages(luma: Array, chroma: Array, shown: Array, size: Array, color: Arr
     def convert(frame: tuple[Array, Array, Array]) -> Array:
         luma, chroma, shown = frame
         if halved:
-            wide = _apart(size, lambda values: _doubled(values, -1, width, color[3]), chroma)
+            wide = _apart(
+                size, lambda values: doubled(values.astype(jnp.uint16), -1, width, color[3]), chroma
+            )
             large = _apart(size, lambda values: doubled(values, -2, height, color[2]), wide)
         else:
             large = whole_chroma(chroma, (height, width))
@@ -72,10 +74,6 @@ def _in_stages(luma: Array, chroma: Array, shown: Array, size: Array, color: Arr
 def _inside(size: Array, canvas: Size) -> Array:
     """Return bool[H, W], True for the pixels of the used part of a canvas."""
     return (jnp.arange(canvas[0])[:, None] < size[0]) & (jnp.arange(canvas[1])[None] < size[1])
-
-
-def _doubled(values: Array, axis: int, length: int, siting: Array) -> Array:
-    return doubled(values.astype(jnp.uint16), axis, length, siting)
 
 
 def _apart(size: Array, stage: Callable[..., Array], *arrays: Array) -> Array:

@@ -98,7 +98,11 @@ class VideoFile:
     def _read(self, max_pixels: int) -> Table:
         """Open the file and return its table."""
         kind = find_container(self._data)
-        self._container = _open(self._data, kind, max_pixels)
+        av = import_av()
+        options: dict[str, Any] = {"format": kind, "options": {"max_pixels": str(max_pixels)}}
+        if int(av.__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
+            options["metadata_errors"] = "replace"
+        self._container = av.open(MemoryFile(self._data), buffer_size=_IO_BYTES, **options)
         stream = self._container.streams.best("video")
         if stream is None or stream.codec_context is None:
             raise DecodeError("it has no video stream that can be decoded")
@@ -215,14 +219,6 @@ def check_pixels(height: int, width: int, max_pixels: int) -> None:
     """Raise DecodeError where a frame has more pixels than are allowed."""
     if height * width > max_pixels:
         raise DecodeError(f"{height} x {width} pixels are more than max_pixels={max_pixels}")
-
-
-def _open(data: memoryview, kind: str, max_pixels: int) -> Any:
-    av = import_av()
-    options: dict[str, Any] = {"format": kind, "options": {"max_pixels": str(max_pixels)}}
-    if int(av.__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
-        options["metadata_errors"] = "replace"
-    return av.open(MemoryFile(data), buffer_size=_IO_BYTES, **options)
 
 
 def import_av() -> Any:

@@ -77,18 +77,13 @@ def to_torch(
     check_names(loader, names)
     check_bool("channels_last", channels_last)
     if channels_last:
-        _check_channels(loader.element_spec.get("image"))
+        shape = getattr(loader.element_spec.get("image"), "shape", None)
+        if shape is None or len(shape) != 4 or shape[-1] > _MAX_CHANNELS:
+            raise ValueError(
+                f'`channels_last` needs "image" as [B, H, W, C], got {shape}: leave it out where '
+                'the transform ends with layout="NCHW".'
+            )
     return export
-
-
-def _check_channels(image: Any) -> None:
-    """Raise ValueError unless an image has the form [B, H, W, C]."""
-    shape = getattr(image, "shape", None)
-    if shape is None or len(shape) != 4 or shape[-1] > _MAX_CHANNELS:
-        raise ValueError(
-            f'`channels_last` needs "image" as [B, H, W, C], got {shape}: leave it out where the '
-            'transform ends with layout="NCHW".'
-        )
 
 
 @dataclasses.dataclass(frozen=True)

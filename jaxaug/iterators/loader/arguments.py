@@ -70,7 +70,13 @@ def check_options(options: Options) -> None:
 
     _check_function("transform", options.transform, "sample")
     _check_function("batch_transform", options.batch_transform, "group")
-    _check_decode(options.decode)
+    given = options.decode if isinstance(options.decode, Mapping) else {"image": options.decode}
+    for name, decoder in given.items():
+        if decoder is not None and not isinstance(decoder, (ColumnDecoder, Decoder)):
+            raise TypeError(
+                f"`decode` must be a decoder such as decode.Image(canvas=(512, 512)), or a dict of "
+                f"them by column, got {decoder!r} for column {name!r}."
+            )
 
 
 def _check_keep(keep: Any) -> None:
@@ -135,17 +141,6 @@ def _check_function(name: str, function: Any, given: str) -> None:
             f"`{name}` must take two arguments, (key, {given}), got {function!r}: write "
             f"def function(key, {given})."
         )
-
-
-def _check_decode(decode: Any) -> None:
-    """Refuse what is no decoder, nor a dict of them by column."""
-    given = decode if isinstance(decode, Mapping) else {"image": decode}
-    for name, decoder in given.items():
-        if decoder is not None and not isinstance(decoder, (ColumnDecoder, Decoder)):
-            raise TypeError(
-                f"`decode` must be a decoder such as decode.Image(canvas=(512, 512)), or a dict of "
-                f"them by column, got {decoder!r} for column {name!r}."
-            )
 
 
 def check_stream_options(options: Options) -> None:

@@ -112,7 +112,13 @@ class BatchFunction(NamedTuple):
             if not given:
                 mixed.pop("epoch", None)
         _check_output("batch_transform", mixed)
-        _check_group(mixed, size)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(mixed):
+            if leaf.ndim < 2 or leaf.shape[1] != size:
+                shape = list(leaf.shape[1:])
+                raise ValueError(
+                    "`batch_transform` must return as many rows as it gets, `group_size` = "
+                    f"{size}, got shape {shape} as output{jax.tree_util.keystr(path)}."
+                )
 
         mixed = jax.tree.map(lambda x: x.reshape(count * size, *x.shape[2:]), mixed)
         return self._mapped(self._blank_unless)(rows["valid"], mixed)
@@ -193,16 +199,6 @@ def _check_output(name: str, output: Any) -> None:
             raise TypeError(
                 f"`{name}` must return arrays and numbers, got {leaf!r} as {where}."
             ) from None
-
-
-def _check_group(mixed: Mapping[str, Any], size: int) -> None:
-    """Refuse outputs [groups, ...] of a batch transform that do not keep the rows of a group."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(mixed):
-        if leaf.ndim < 2 or leaf.shape[1] != size:
-            raise ValueError(
-                f"`batch_transform` must return as many rows as it gets, `group_size` = {size}, "
-                f"got shape {list(leaf.shape[1:])} as output{jax.tree_util.keystr(path)}."
-            )
 
 
 def group_size(batch_transform: Transform) -> int:

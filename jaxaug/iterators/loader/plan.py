@@ -11,7 +11,6 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from jaxaug._typing import Values
 from jaxaug.decode import ColumnDecoder, Decoder, default_decoder, share
 from jaxaug.errors import DecodeError
 from jaxaug.iterators.loader import arguments
@@ -373,7 +372,10 @@ def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Dec
     if given is None:
         given = {}
     elif not isinstance(given, Mapping):
-        given = {_main_column(first): given}
+        # A decoder without a name is that of "image", or of the only encoded column.
+        encoded = [name for name, values in first.items() if form_of(values).kind == "Encoded"]
+        only = encoded[0] if len(encoded) == 1 and "image" not in first else "image"
+        given = {only: given}
     unknown = sorted(set(given) - set(first))
     if unknown:
         raise ValueError(
@@ -395,12 +397,6 @@ def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Dec
                 f"give decode={{{name!r}: Image()}}, or another decoder."
             )
     return _in_order(chosen, set(given))
-
-
-def _main_column(columns: Columns) -> str:
-    """Return the column that a decoder without a name is for: "image", or the only encoded one."""
-    encoded = [name for name, values in columns.items() if form_of(values).kind == "Encoded"]
-    return encoded[0] if len(encoded) == 1 and "image" not in columns else "image"
 
 
 def _in_order(
@@ -432,16 +428,6 @@ def _in_order(
     return ordered
 
 
-def _check_encoded(name: str, values: Values) -> None:
-    """Refuse a running decoder for a column without encoded bytes."""
-    found = form_of(values)
-    if found.kind != "Encoded":
-        raise ValueError(
-            f"`decode` must be a description such as Image() for an array of pixels, or leave it "
-            f"out, got a Decoder for column {name!r}, which is {found}."
-        )
-
-
 def _open(
     given: Mapping[str, ColumnDecoder | Decoder],
     first: Columns,
@@ -457,7 +443,12 @@ def _open(
     try:
         for name, each in given.items():
             if isinstance(each, Decoder):
-                _check_encoded(name, first[name])
+                found = form_of(first[name])
+                if found.kind != "Encoded":
+                    raise ValueError(
+                        "`decode` must be a description such as Image() for an array of pixels, "
+                        f"or leave it out, got a Decoder for column {name!r}, which is {found}."
+                    )
                 fitted[name], running[name] = share(each, deterministic=shared)
                 continue
             column = SourceColumn(name, first[name], reader, int(options.seed))

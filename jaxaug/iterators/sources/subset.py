@@ -193,17 +193,13 @@ def _int_vector(records: Any, count: int) -> np.ndarray:
         got = f"{array.dtype}{list(array.shape)}" if array.ndim else repr(records)
         raise ValueError(f"{wanted}, got {got}.")
     if array.dtype.kind != "b":
-        _check_no_mask(array, count)
+        # A mask of zeros and ones: as numbers it would be two records alone.
+        if array.size == count > 2 and (array.min(), array.max()) == (0, 1):
+            raise ValueError(
+                f"`records` holds 0 and 1 alone, {count} times, one for each record of the source: "
+                "a mask must be bools, write `records != 0`."
+            )
         return array
     if array.size != count:
         raise ValueError(f"{wanted}, got {array.size} bools.")
     return np.flatnonzero(array)
-
-
-def _check_no_mask(numbers: np.ndarray, count: int) -> None:
-    """Raise ValueError for a mask of zeros and ones: as numbers it would be two records alone."""
-    if numbers.size == count > 2 and (numbers.min(), numbers.max()) == (0, 1):
-        raise ValueError(
-            f"`records` holds 0 and 1 alone, {count} times, one for each record of the source: a "
-            "mask must be bools, write `records != 0`."
-        )

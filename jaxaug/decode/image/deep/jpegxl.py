@@ -93,7 +93,11 @@ def _metadata(bits: _Bits, height: int, width: int) -> Layout:
         if bits.read(1):
             _size(bits)
         if bits.read(1):
-            _skip_preview(bits)
+            # The size of a preview, of which nothing is wanted.
+            codes = _PREVIEW_SMALL if bits.read(1) else _PREVIEW
+            bits.choose(codes)
+            if bits.read(3) == 0:
+                bits.choose(codes)
         if bits.read(1):
             raise DecodeError("JPEGXL: it is an animation, no image")
     depth = _depth(bits)
@@ -105,13 +109,6 @@ def _metadata(bits: _Bits, height: int, width: int) -> Layout:
         bits.read(1)  # an ICC profile
         gray = bits.choose(_ENUM) == _GRAY
     return _layout(height, width, depth=depth, extras=extras, gray=gray)
-
-
-def _skip_preview(bits: _Bits) -> None:
-    codes = _PREVIEW_SMALL if bits.read(1) else _PREVIEW
-    bits.choose(codes)
-    if bits.read(3) == 0:
-        bits.choose(codes)
 
 
 def _depth(bits: _Bits) -> tuple[int, bool]:

@@ -279,7 +279,12 @@ def _decode_with_turbojpeg(
     scale = _dct_scale(stored, wanted)
     pixels = decode_jpeg(data, header, scale, channels)
     if wanted != stored:
-        pixels = _shrink_scaled(pixels, stored, scale, wanted)
+        from PIL import Image
+
+        # libjpeg rounds its size up to whole pixels.
+        extent = (stored[1] * scale / 8, stored[0] * scale / 8)
+        image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+        pixels = _shrink(image, wanted, extent)
 
     # Items of a whole pixel: numpy would copy each byte of a transposed view alone.
     pixel = f"V{channels}"
@@ -311,18 +316,6 @@ def _shrink(image: Any, size: tuple[int, int], extent: tuple[float, float]) -> n
     if image.size != size[::-1]:
         image = image.resize(size[::-1], Image.Resampling.BILINEAR, box=(0, 0, *extent))
     return np.asarray(image).reshape(*size, -1)
-
-
-def _shrink_scaled(
-    pixels: np.ndarray, stored: tuple[int, int], scale: int, wanted: tuple[int, int]
-) -> np.ndarray:
-    """Return pixels that libjpeg decoded at scale / 8 of the stored size, shrunk to `wanted`."""
-    from PIL import Image
-
-    # libjpeg rounds its size up to whole pixels.
-    extent = (stored[1] * scale / 8, stored[0] * scale / 8)
-    image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-    return _shrink(image, wanted, extent)
 
 
 def _dct_scale(stored: tuple[int, int], wanted: tuple[int, int]) -> int:

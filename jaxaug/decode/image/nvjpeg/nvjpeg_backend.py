@@ -152,9 +152,12 @@ class NvjpegBackend:
             self._give_back(taken, ())
             raise
 
+        failures: dict[int, str] = {}
+        for result in results:
+            failures |= result.failures
         return DecodedPixels(
             pixels=pixels,
-            failures=_merge_failures(results),
+            failures=failures,
             counts={name: sum(each.counts[name] for each in results) for name in results[0].counts},
             release=functools.partial(self._give_back, taken),
             borrowed=True,
@@ -197,13 +200,6 @@ class NvjpegBackend:
     def close(self) -> None:
         """Stop the threads and free the buffers."""
         self._finalizer()
-
-
-def _merge_failures(results: list[GpuResult]) -> dict[int, str]:
-    failures: dict[int, str] = {}
-    for result in results:
-        failures |= result.failures
-    return failures
 
 
 def _close(gpus: list[Gpu], pool: ThreadPoolExecutor, process: int) -> None:

@@ -61,6 +61,11 @@ def validate(packed: bytes) -> JpegLayout | str:
 
     count = len(components)
     color = _color(checks, components)
+    # What a parser other than libjpeg's may read differently.
+    unclear_color = color == YCBCR and (_has_letters(components) or checks.adobe == 1)
+    # T.81 B.2.3 for sequential scans, and its table B.5 for two Huffman tables of each class.
+    all_coefficients = checks.scan_parameters == b"\0\x3f\0"
+    usual_tables = {*checks.scan_tables} <= {0, 1, 0x10, 0x11}
     return JpegLayout(
         coding=checks.coding,
         precision=checks.precision,
@@ -68,7 +73,7 @@ def validate(packed: bytes) -> JpegLayout | str:
         scan_components=checks.scan_count,
         sampling=sum(each.factors << 24 - 8 * i for i, each in enumerate(components)),
         color=color,
-        plain=_is_plain(checks, components, color),
+        plain=all_coefficients and usual_tables and not unclear_color and not checks.unusual,
         several_scans=checks.coding in _PROGRESSIVE or checks.scan_count < count,
     )
 
@@ -263,12 +268,3 @@ def _color(checks: Checks, components: list[Component]) -> int:
     if checks.adobe:
         return RGB if checks.adobe == 1 else YCBCR
     return RGB if _has_letters(components) or checks.coding == LOSSLESS else YCBCR
-
-
-def _is_plain(checks: Checks, components: list[Component], color: int) -> bool:
-    """Return False if a parser other than libjpeg's may read the header differently."""
-    unclear_color = color == YCBCR and (_has_letters(components) or checks.adobe == 1)
-    # T.81 B.2.3 for sequential scans, and its table B.5 for two Huffman tables of each class.
-    all_coefficients = checks.scan_parameters == b"\0\x3f\0"
-    usual_tables = {*checks.scan_tables} <= {0, 1, 0x10, 0x11}
-    return all_coefficients and usual_tables and not unclear_color and not checks.unusual

@@ -107,7 +107,12 @@ def _header(reader: BlockReader, at: int) -> _Header | None:
     blanked = total - sum(text[_CHECKSUM]) + 8 * ord(" ")
     if _number(reader, at, text[_CHECKSUM]) != blanked:
         raise _damaged(reader, at, "is damaged: the checksum of a header differs")
-    return _Header(_name(text), _number(reader, at, text[124:136]), text[156:157])
+    # The name in a header, with ustar's prefix.
+    name = _string(text[:100])
+    prefix = _string(text[345:500]) if text[257:263] == b"ustar\0" else ""
+    return _Header(
+        f"{prefix}/{name}" if prefix else name, _number(reader, at, text[124:136]), text[156:157]
+    )
 
 
 def _extend(
@@ -158,13 +163,6 @@ def _number(reader: BlockReader, at: int, field: bytes) -> int:
     if not digits:
         return 0
     raise _damaged(reader, at, f"is damaged: {field!r} is no number")
-
-
-def _name(header: bytes) -> str:
-    """Return the name in a header, with ustar's prefix."""
-    name = _string(header[:100])
-    prefix = _string(header[345:500]) if header[257:263] == b"ustar\0" else ""
-    return f"{prefix}/{name}" if prefix else name
 
 
 def _extended_text(reader: BlockReader, at: int, size: int) -> bytes:

@@ -42,11 +42,6 @@ class _BufferPool(deque[np.ndarray]):
 _shared: weakref.WeakValueDictionary[str, _BufferPool] = weakref.WeakValueDictionary()
 
 
-def _free_buffers() -> _BufferPool:
-    """Return the buffers of the process; they go when the last files and batches do."""
-    return _shared.setdefault("free", _BufferPool(maxlen=_MAX_FREE_BUFFERS))
-
-
 class LooseFiles:
     """Image files below a folder, by number.
 
@@ -72,7 +67,8 @@ class LooseFiles:
         self._trusting = trusting
         self._bad = read_findings(root, names) if trusting else {}
         self._local = len(names) > 0 and all_local([self.path(0)])
-        self._free = _free_buffers()
+        # Of the process; they go when the last files and batches do.
+        self._free = _shared.setdefault("free", _BufferPool(maxlen=_MAX_FREE_BUFFERS))
 
     @cached_property
     def _videos(self) -> VideoIndex | None:
