@@ -8,7 +8,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxaug.sharding import assemble, batch_sharding
-from jaxaug.sharding._split import local_row_ranges
+from jaxaug.sharding._mesh import local_row_ranges
 
 DEVICES = np.array(jax.devices("cpu"))
 

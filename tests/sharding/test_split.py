@@ -9,7 +9,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxaug.sharding import batch_sharding
-from jaxaug.sharding._split import count_row_ranges, local_row_ranges, spans_processes
+from jaxaug.sharding._mesh import count_row_ranges, local_row_ranges, spans_processes
 
 DEVICES = np.array(jax.devices("cpu"))
 

@@ -7,7 +7,7 @@ from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Device
 from jaxaug.iterators.export.to_numpy import Batch, Export
 from jaxaug.iterators.loader.loader import Loader
-from jaxaug.sharding._layout import local_shards
+from jaxaug.sharding._assemble import local_shards
 from jaxaug.sharding._mesh import auto_mesh
 
 

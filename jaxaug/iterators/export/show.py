@@ -17,7 +17,7 @@ from jaxaug.iterators.export.viewable import (
     viewable,
     visible_points,
 )
-from jaxaug.sharding._layout import local_shards
+from jaxaug.sharding._assemble import local_shards
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from jaxaug.iterators.loader.loader import Loader
-from jaxaug.sharding._layout import local_array
+from jaxaug.sharding._assemble import local_array
 
 Batch = dict[str, Any]
 

@@ -9,7 +9,7 @@ import jax
 from jaxaug._typing import Array
 from jaxaug.iterators.export.to_numpy import Batch, Export, check_names
 from jaxaug.iterators.loader.loader import Loader
-from jaxaug.sharding._layout import local_array, local_shards
+from jaxaug.sharding._assemble import local_array, local_shards
 
 
 class TFExport(Export):

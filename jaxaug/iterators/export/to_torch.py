@@ -13,7 +13,7 @@ from jaxaug._typing import Array
 from jaxaug.iterators.export.to_numpy import Batch, Export, check_bool, check_names
 from jaxaug.iterators.loader.columns import LABELS
 from jaxaug.iterators.loader.loader import Loader
-from jaxaug.sharding._layout import local_shards
+from jaxaug.sharding._assemble import local_shards
 
 _IGNORED_LABEL = -100  # torch's `ignore_index`: its losses leave such rows out
 _MAX_CHANNELS = 4

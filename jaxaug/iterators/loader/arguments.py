@@ -17,7 +17,7 @@ from jaxaug.iterators.loader.batch_function import Transform, group_size
 from jaxaug.iterators.loader.state import batches_per_epoch
 from jaxaug.iterators.samplers.sampler import Sampler, Sequential, Shuffled, check_sampler
 from jaxaug.iterators.sources.protocol import Source, Stream
-from jaxaug.sharding._split import RowRange
+from jaxaug.sharding._mesh import RowRange
 
 # Entries that the Loader itself puts into a batch.
 _RESERVED = {"valid", "index"}

@@ -14,7 +14,7 @@ from jaxaug.iterators.loader.kept import RecordStore
 from jaxaug.iterators.loader.keys import split_words
 from jaxaug.iterators.loader.reader import ReadBatch, Reader
 from jaxaug.iterators.loader.rows import RowSchema
-from jaxaug.sharding._layout import RowLayout
+from jaxaug.sharding._assemble import RowLayout
 
 
 class BuiltBatch(NamedTuple):

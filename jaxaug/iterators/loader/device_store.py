@@ -23,7 +23,7 @@ from jaxaug.iterators.loader.device_places import Moves, RecordPlaces, plan_move
 from jaxaug.iterators.loader.kept import RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.reader import ReadBatch
 from jaxaug.iterators.loader.rows import ROW_NAMES, RowPacking, RowSchema
-from jaxaug.sharding._layout import RowLayout
+from jaxaug.sharding._assemble import RowLayout
 
 _SPLIT = PartitionSpec("batch")
 

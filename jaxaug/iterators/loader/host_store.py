@@ -15,7 +15,7 @@ import numpy as np
 from jaxaug.iterators.loader.kept import KEPT, RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
 from jaxaug.iterators.loader.rows import ROW_NAMES, RowPacking, RowSchema
-from jaxaug.sharding._layout import RowLayout
+from jaxaug.sharding._assemble import RowLayout
 
 
 class HostStore(RecordStore):

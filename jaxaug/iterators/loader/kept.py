@@ -14,7 +14,7 @@ from jaxaug.iterators.loader.bad_records import MAX_REPLACEMENT_TRIES, BadRecord
 from jaxaug.iterators.loader.decode import DecodedBatch
 from jaxaug.iterators.loader.reader import PADDING, AskedBatch, ReadBatch, RecordReader
 from jaxaug.iterators.loader.rows import RowSchema
-from jaxaug.sharding._layout import RowLayout
+from jaxaug.sharding._assemble import RowLayout
 
 _UNKNOWN, KEPT, _BAD = range(3)  # what is known of a record
 

@@ -19,7 +19,7 @@ from jaxaug.iterators.loader.host_store import HostStore
 from jaxaug.iterators.loader.kept import RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
 from jaxaug.iterators.loader.rows import RowSchema
-from jaxaug.sharding._layout import RowLayout
+from jaxaug.sharding._assemble import RowLayout
 
 _SPLIT = PartitionSpec("batch")
 _PARTS = 8  # a copy from the host has some eighths of a batch, so that few programs are compiled

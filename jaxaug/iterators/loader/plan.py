@@ -32,8 +32,8 @@ from jaxaug.iterators.loader.state import Cursor, RunIdentity, batches_per_epoch
 from jaxaug.iterators.loader.stream_reader import StreamReader
 from jaxaug.iterators.samplers.sampler import Sampler, Sequential
 from jaxaug.iterators.sources.protocol import Source, Stream
-from jaxaug.sharding._layout import RowLayout
-from jaxaug.sharding._split import local_row_ranges, spans_processes
+from jaxaug.sharding._assemble import RowLayout
+from jaxaug.sharding._mesh import local_row_ranges, spans_processes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from jaxaug.iterators.loader.reader import PADDING
-from jaxaug.sharding._layout import local_array
+from jaxaug.sharding._assemble import local_array
 
 
 def texts_of_batch(
