@@ -156,8 +156,9 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
     used._make_handle = lambda deterministic: None
     used.compile_resampler = lambda channels: nothing
 
-    def make_backend(backend, devices, *options):
-        return "nvjpeg", nvjpeg_backend.NvjpegBackend(devices, *options)
+    def make_backend(backend, devices, canvas, form, *options):
+        shape = (*canvas, form.count)
+        return "nvjpeg", nvjpeg_backend.NvjpegBackend(devices, shape, *options)
 
     decoder._make_backend = make_backend
     compile_batch = plan.compile_batch
@@ -171,8 +172,8 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
             image["pixels"] = jax.ShapeDtypeStruct((count, 1, 1, 3), image["pixels"].dtype)
             return rows
 
-    def compile_small(function, schema, count, devices):
-        return compile_batch(function, SmallCanvases(**vars(schema)), count, devices)
+    def compile_small(function, schema, *rest):
+        return compile_batch(function, SmallCanvases(**vars(schema)), *rest)
 
     plan.compile_batch = compile_small
     return engines, runtime
