@@ -6,7 +6,10 @@ operator of your own derives from `Geometric`, `Pointwise`, `ImageOp`, `SampleOp
 `Output`, with `matrix` for its maps and `random` for its parameters.
 """
 
-from jaxaug.augment import audio, functional, matrix, random, recipes, volume
+import importlib
+from typing import TYPE_CHECKING
+
+from jaxaug.augment import functional, matrix, random, recipes
 from jaxaug.augment._base.info import AudioInfo, ImageInfo, VolumeInfo
 from jaxaug.augment._chain.compose import Compose
 from jaxaug.augment._chain.control import (
@@ -164,6 +167,10 @@ from jaxaug.augment._ops.weather import (
 from jaxaug.augment._warp.fusion import Resampling
 from jaxaug.augment._warp.interpolate import unwarp
 from jaxaug.augment._warp.warp import Warp, select
+
+if TYPE_CHECKING:
+    from jaxaug.augment import audio as audio
+    from jaxaug.augment import volume as volume
 
 __all__ = [
     "CLAHE",
@@ -326,3 +333,13 @@ __all__ = [
     "unwarp",
     "volume",
 ]
+
+
+def __getattr__(name: str):
+    if name in ("audio", "volume"):  # imported when they are used
+        return importlib.import_module(f"jaxaug.augment.{name}")
+    raise AttributeError(f"module 'jaxaug.augment' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 import jax
-from jax.extend.core import Literal
 
 from jaxaug._mesh_context import no_mesh
 from jaxaug.iterators.loader.batch_function import Transform
@@ -25,6 +24,8 @@ def depends(
     """
     if dataclasses.is_dataclass(transform) or entry not in sample:
         return True
+    from jax.extend.core import Literal  # brings Pallas with it
+
     key = jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32"))
     with no_mesh():
         closed, outputs = jax.make_jaxpr(transform, return_shape=True)(key, sample)
