@@ -71,11 +71,15 @@ def on_page_content(html, page, config, files):
 
 @functools.cache
 def gallery_strips() -> dict[str, bytes]:
-    """Return the pictures of the gallery by name: with JAXAUG_GALLERY=empty none is drawn."""
+    """Return the pictures of the gallery by name.
+
+    With JAXAUG_GALLERY=families only the first of each family is drawn, with "empty" none.
+    """
     chosen = site_gallery.entries()
-    if os.environ.get("JAXAUG_GALLERY") == "empty":
-        return {entry.name: b"" for entry in chosen}
-    return dict(site_gallery.strips(chosen))
+    first = {entry.family: entry for entry in reversed(chosen)}
+    fewer = {"families": list(first.values()), "empty": []}
+    drawn = fewer.get(os.environ.get("JAXAUG_GALLERY", ""), chosen)
+    return {entry.name: b"" for entry in chosen} | dict(site_gallery.strips(drawn))
 
 
 def copied_page(path: str) -> str:
