@@ -1,7 +1,8 @@
-"""Ranges of remote files: by obstore where it is installed and sees the same files, else by fsspec.
+"""Ranges of remote files: by sockets of web servers, by obstore of the rest, else by fsspec.
 
-obstore sends and receives outside of the GIL, for a third of the processor time, and its requests
-carry the ETag that was indexed, so that no other request has to tell that a file is the same.
+Sockets and obstore receive outside of the GIL, for a sixth and a third of the processor time. Each
+is taken where it sees the same files as fsspec, and its requests carry the ETag that was indexed,
+so that no other request has to tell that a file is the same.
 """
 
 import importlib
@@ -23,6 +24,7 @@ from jaxaug.iterators.sources.storage.files import (
     stat_file,
 )
 from jaxaug.iterators.sources.storage.pace import Pace
+from jaxaug.iterators.sources.storage.web import Failed, WebStore
 
 _PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "az", "abfs")
 _PIECE_BYTES = 64 << 10  # of an answer, copied at a time
@@ -52,14 +54,15 @@ class _Stores:
         self.trials: dict[str, int] = {}
         self.process = os.getpid()
 
-    def hasty(self, url: str, limit: float) -> Any:
-        """Return a store whose requests end after so many seconds; of few limits."""
+    def hasty(self, usual: Any, url: str, limit: float) -> Any:
+        """Return a store like `usual` whose requests end after so many seconds; of few limits."""
         place = _place_of(url)
         assert place is not None
         key = (place.root, -limit)
         with self.lock:
             if key not in self.found:
-                self.found[key] = _new_store(place.root, limit, whole=True)
+                make = WebStore if isinstance(usual, WebStore) else _new_store
+                self.found[key] = make(place.root, limit, whole=limit)
             return self.found[key]
 
 
@@ -69,7 +72,7 @@ _stores = _Stores()
 class RemoteReader:
     """Reads ranges of remote files.
 
-    A request of obstore that takes far longer than others of its size is given up and asked anew,
+    A request of a store that takes far longer than others of its size is given up and asked anew,
     once: servers are slow for one in a hundred.
 
     Args:
@@ -99,16 +102,17 @@ class RemoteReader:
 
         began = time.monotonic()
         limit = self._pace.limit(len(destination))
+        by_store = _by_socket if isinstance(store, WebStore) else _by_obstore
         try:
-            hasty = store if limit is None else _stores.hasty(file.path, limit)
-            read = partial(_by_obstore, hasty, path)
+            hasty = store if limit is None else _stores.hasty(store, file.path, limit)
+            read = partial(by_store, hasty, path)
             count = self._counted(read, file, offset, destination)
         except OSError:
             if limit is None or time.monotonic() < began + limit:
                 raise
             self.counts["slow"] += 1
             self.counts["failed"] -= 1
-            read = partial(_by_obstore, store, path)
+            read = partial(by_store, store, path)
             count = self._counted(read, file, offset, destination)
         self._pace.add(len(destination), time.monotonic() - began)
         return count
@@ -156,33 +160,55 @@ class RemoteReader:
     def _open(self, key: tuple[str, float], path: str, file: DataFile) -> None:
         """Keep the store of a root, or None: it must see the file as fsspec does."""
         root, timeout = key
-        try:
-            obstore = importlib.import_module("obstore")
-            store = _new_store(root, timeout)
-            seen = obstore.head(store, path)
-        except ImportError:
+        doubtful = False
+        for find in (_find_web, _find_obstore) if _is_web(root) else (_find_obstore,):
+            try:
+                _stores.found[key] = find(root, timeout, path, file)
+                return
+            except (ImportError, _Differs):
+                pass
+            except Exception:  # credentials that it does not find, or a server that fails now
+                doubtful = True
+        _stores.trials[root] = _stores.trials.get(root, 0) + doubtful
+        if not doubtful or _stores.trials[root] == _MAX_TRIALS:
             _stores.found[key] = None
-            return
-        except Exception:  # credentials that it does not find, or a server that fails for a moment
-            _stores.trials[root] = _stores.trials.get(root, 0) + 1
-            if _stores.trials[root] == _MAX_TRIALS:
-                _stores.found[key] = None
-            return
-        stamps = (seen["e_tag"], seen["version"]) if _is_etag(file.stamp) else (file.stamp,)
-        same = seen["size"] == file.size and file.stamp in stamps
-        _stores.found[key] = store if same else None
 
 
-def _new_store(root: str, timeout: float, whole: bool = False) -> Any:
+class _Differs(Exception):
+    """A store sees a file in another way than fsspec."""
+
+
+def _find_web(root: str, timeout: float, path: str, file: DataFile) -> WebStore:
+    """Return the store of a web server."""
+    store = WebStore(root, timeout)
+    size, headers = store.facts(path)
+    if size != file.size or (_is_etag(file.stamp) and headers.get("ETag") != file.stamp):
+        raise _Differs
+    return store
+
+
+def _find_obstore(root: str, timeout: float, path: str, file: DataFile) -> Any:
+    """Return the store of obstore."""
+    obstore = importlib.import_module("obstore")
+    store = _new_store(root, timeout)
+    seen = obstore.head(store, path)
+    stamps = (seen["e_tag"], seen["version"]) if _is_etag(file.stamp) else (file.stamp,)
+    if seen["size"] != file.size or file.stamp not in stamps:
+        raise _Differs
+    return store
+
+
+def _new_store(root: str, timeout: float, whole: float | None = None) -> Any:
     """Return a store that reports every failure at once: what to try again is decided here.
 
     Args:
       root: of its files.
-      timeout: seconds without a byte, or of a `whole` request.
+      timeout: seconds without a byte.
+      whole: seconds of a request; None for no limit.
     """
     seconds = f"{max(1, round(1000 * timeout))}ms"
     client = {"allow_http": True, "connect_timeout": seconds, "read_timeout": seconds}
-    if whole:
+    if whole is not None:
         client["timeout"] = seconds
     retry = {"max_retries": 0}
     from_url = importlib.import_module("obstore.store").from_url
@@ -211,6 +237,30 @@ def _is_web(url: str) -> bool:
 def _is_etag(stamp: str) -> bool:
     """Return True for a strong ETag, which a request may carry: RFC 9110, section 13.1.1."""
     return stamp.startswith('"')
+
+
+def _by_socket(
+    store: WebStore, path: str, file: DataFile, offset: int, destination: memoryview
+) -> int:
+    """Read a range of a file of a web server, see `RemoteReader.read`."""
+    end = min(offset + len(destination), file.size)
+    if end <= offset:
+        return 0
+    match = file.stamp if _is_etag(file.stamp) else None
+    try:
+        headers = store.read(path, offset, destination[: end - offset], match)
+    except Failed as failure:
+        if failure.status in (404, 410):
+            raise FileNotFoundError(file.name) from None
+        if failure.status == 412:
+            raise changed(file) from None
+        if failure.status in (200, 416):
+            raise Refused(f"the server of {file.name!r} ignores ranges.") from None
+        raise
+    # Servers may ignore what they are asked for.
+    if match is not None and headers.get("ETag", match) != match:
+        raise changed(file)
+    return end - offset
 
 
 def _by_obstore(store: Any, path: str, file: DataFile, offset: int, destination: memoryview) -> int:

@@ -297,7 +297,7 @@ def test_a_remote_change_of_the_same_size_is_seen_when_opened_again(server, stam
 @pytest.mark.parametrize(
     "time", [0, *[pytest.param(k, marks=pytest.mark.slow) for k in range(1, 10)]]
 )
-@pytest.mark.parametrize("client", ["obstore", "fsspec"])
+@pytest.mark.parametrize("client", ["sockets", "obstore", "fsspec"])
 @pytest.mark.parametrize("stamp", STAMPS)
 @pytest.mark.parametrize("during", [True, False])
 def test_a_remote_change_of_the_same_size_while_open_is_an_error(
@@ -329,16 +329,22 @@ def test_a_remote_change_of_the_same_size_while_open_is_an_error(
         source.read(np.arange(8))
 
 
+def no_sockets(*arguments):
+    raise ImportError
+
+
 def take_client(monkeypatch, client):
-    """Have obstore read, which must be there, or fsspec."""
+    """Have sockets read, or obstore, which must be there, or fsspec."""
     if client == "obstore":
         pytest.importorskip("obstore")
     else:
         monkeypatch.setitem(sys.modules, "obstore", None)
+    if client != "sockets":
+        monkeypatch.setattr(remote, "_find_web", no_sockets)
     remote._stores.found.clear()  # a port may have been that of another server
 
 
-@pytest.mark.parametrize("client", ["obstore", "fsspec"])
+@pytest.mark.parametrize("client", ["sockets", "obstore", "fsspec"])
 @pytest.mark.parametrize("stamp, asked", [("ETag", []), ("Last-Modified", ["/a.tar", "/b.tar"])])
 def test_what_a_remote_batch_asks_beside_its_ranges(server, monkeypatch, client, stamp, asked):
     """Answers with an ETag say themselves of which state of the file they are."""
@@ -650,7 +656,7 @@ def test_an_index_that_is_trusted_costs_no_request(server):
         WebDataset(pattern, trust_index=True)
 
 
-@pytest.mark.parametrize("client", ["obstore", "fsspec"])
+@pytest.mark.parametrize("client", ["sockets", "obstore", "fsspec"])
 def test_a_source_counts_what_it_asks_servers_for(server, tmp_path, monkeypatch, client):
     take_client(monkeypatch, client)
     monkeypatch.setattr("jaxaug.iterators.sources.storage.files._FIRST_PAUSE", 0.001)

@@ -94,7 +94,7 @@ def faulty(tmp_path, monkeypatch):
         yield start
 
 
-CLIENTS = ["obstore", "fsspec"]
+CLIENTS = ["sockets", "obstore", "fsspec"]
 PASSING = ["503", "429", "reset", "stall", "short", "wrong_range"]
 TIMES = [1, pytest.param(10, marks=pytest.mark.slow)]
 
@@ -111,6 +111,39 @@ def test_a_fault_that_passes_costs_time_alone(faulty, client, fault, times):
         found = source.read(rows)["image"]
         assert [bytes(found.view(at)) for at in range(rows.size)] == [images[row] for row in rows]
         assert handler.seen > SHARDS  # it has failed
+
+
+@pytest.mark.parametrize("client", ["sockets", "fsspec"])
+def test_a_server_is_asked_again_when_it_says(faulty, monkeypatch, client):
+    source, handler = faulty("", client, timeout=30.0)
+    answer, seen = handler.answer, []
+
+    def busy(self, body):
+        seen.append(time.monotonic())
+        if len(seen) == 1:
+            return self.send(429, b"", body, {"Retry-After": "2"})
+        return answer(self, body)
+
+    monkeypatch.setattr(handler, "answer", busy)
+    source.read(np.arange(2))
+    assert len(seen) == 2 and seen[1] - seen[0] >= 2
+
+
+@pytest.mark.parametrize("status", [302, 307])
+def test_sockets_follow_where_a_server_sends_them(faulty, monkeypatch, status):
+    source, handler = faulty("", "sockets")
+    answer = handler.answer
+
+    def moved(self, body):
+        if self.path.startswith("/there"):
+            self.path = self.path.removeprefix("/there")
+            return answer(self, body)
+        return self.send(status, b"", body, {"Location": "/there" + self.path})
+
+    images = containers.jpegs(SHARDS * RECORDS)
+    monkeypatch.setattr(handler, "answer", moved)
+    found = source.read(np.arange(SHARDS * RECORDS))["image"]
+    assert [bytes(found.view(at)) for at in range(len(images))] == images
 
 
 @pytest.mark.parametrize("times", TIMES)
@@ -161,11 +194,13 @@ def test_a_server_that_fails_for_good_is_named_in_time(faulty, client, fault):
     assert time.monotonic() - started < 30
     assert found.lengths.tolist() == [0] * SHARDS * RECORDS
     said = source.describe(3)["error"]
-    assert ".tar" in said and any(each in said for each in ("503", "no answer", "sending request"))
+    words = ("503", "no answer", "sending request", "timed out")
+    assert ".tar" in said and any(each in said for each in words)
 
 
-def test_one_shard_that_fails_leaves_the_others(faulty, monkeypatch):
-    source, handler = faulty("", "obstore", timeout=4.0)  # in which the others answer
+@pytest.mark.parametrize("client", ["sockets", "obstore"])
+def test_one_shard_that_fails_leaves_the_others(faulty, monkeypatch, client):
+    source, handler = faulty("", client, timeout=4.0)  # in which the others answer
     answer = handler.answer
 
     def failing(self, body):
@@ -194,9 +229,10 @@ def test_pauses_grow_to_a_limit_and_differ(monkeypatch):
     assert len({tuple(each) for each in rounds.tolist()}) == 100
 
 
-def test_a_request_that_takes_far_longer_than_others_is_asked_anew(faulty, monkeypatch):
+@pytest.mark.parametrize("client", ["sockets", "obstore"])
+def test_a_request_that_takes_far_longer_than_others_is_asked_anew(faulty, monkeypatch, client):
     """It would not be answered before the read is over."""
-    source, handler = faulty("", "obstore", timeout=240.0)
+    source, handler = faulty("", client, timeout=240.0)
     images = containers.jpegs(SHARDS * RECORDS)
     over = threading.Event()
     answer = handler.answer
