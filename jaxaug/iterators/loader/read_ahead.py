@@ -14,6 +14,10 @@ Batch = TypeVar("Batch")
 Runs: TypeAlias = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
+class Keeper:
+    """What a source holds records for: a reader has one, with whose end they go."""
+
+
 def rest_of_runs(
     runs: Runs, positions: np.ndarray, lanes: int, most: int, *, since: int
 ) -> np.ndarray:

@@ -20,7 +20,7 @@ from jaxaug.iterators.loader.columns import (
     without_bytes,
 )
 from jaxaug.iterators.loader.keys import decode_keys
-from jaxaug.iterators.loader.read_ahead import read_ahead, rest_of_runs
+from jaxaug.iterators.loader.read_ahead import Keeper, read_ahead, rest_of_runs
 from jaxaug.iterators.loader.state import BatchSpan, Cursor, next_span
 from jaxaug.iterators.samplers.sampler import Sampler, find_records, permute, sampler_name
 from jaxaug.iterators.sources.protocol import Far, Indexed, Partial, Source, Summarized
@@ -131,10 +131,12 @@ class _Together(NamedTuple):
     Attributes:
       group: the batches.
       waiting: int64[n], the positions whose records come with theirs, and wait for later batches.
+      keeper: what they wait for.
     """
 
     group: list[AskedBatch]
     waiting: np.ndarray
+    keeper: Keeper
 
 
 _NOTHING = np.zeros(0, np.int64)
@@ -320,11 +322,12 @@ class RecordReader(Reader):
         runs: Any = getattr(self.sampler, "runs", ())
         holds = bool(runs) and hasattr(self.source, "hold") and not self.parts
         most = max(1, _WAITING * ahead * plan.batch_size // (len(plan.local) * max(lanes, 1)))
+        keeper = Keeper()
         before = None  # the epoch of the runs that were begun, from position `since` on
         since = 0
         for number, group in enumerate(groups):
             if not holds or not number:
-                yield _Together(group, _NOTHING)
+                yield _Together(group, _NOTHING, keeper)
                 continue
             epoch, start = group[0].span.epoch, group[0].span.start
             since = start if epoch != before else since
@@ -334,7 +337,7 @@ class RecordReader(Reader):
             # Not those of other processes, and of a tail that is dropped.
             stop = self.length // plan.batch_size * plan.batch_size if plan.drop else self.length
             mine = np.isin((found - start) % plan.batch_size, plan.local) & (found < stop)
-            yield _Together(group, found[mine])
+            yield _Together(group, found[mine], keeper)
 
     def _next_spans(self, plan: BatchPlan, cursor: Cursor, count: int) -> list[BatchSpan]:
         """Return up to `count` batches from `cursor` on, all of one epoch."""
@@ -388,7 +391,8 @@ class RecordReader(Reader):
         try:
             if together.waiting.size and group[0].kept is None:
                 epoch = group[0].span.epoch
-                self.source.hold(self._find_records(epoch, together.waiting))  # pyright: ignore
+                waiting = self._find_records(epoch, together.waiting)
+                self.source.hold(waiting, together.keeper)  # pyright: ignore
             indices = np.concatenate([asked.found() for asked in group])
             columns = self.read_rows(indices, self._draws(group) if self.parts else None)
             stored = [self._stored(asked.found()) for asked in group]

@@ -146,12 +146,12 @@ class Concat:
         said = [each.records_ahead for each in self.sources if isinstance(each, Far)]
         return min([each for each in said if each], default=0)
 
-    def hold(self, indices: np.ndarray) -> None:
+    def hold(self, indices: np.ndarray, keeper: object) -> None:
         """Have the sources hold records, those that can; see `Far`."""
         for number, local in self._by_source(checked_indices(indices, len(self)))[0]:
             hold = getattr(self.sources[number], "hold", None)
             if hold is not None and local.size:
-                hold(local)
+                hold(local, keeper)
 
     @property
     def traffic(self) -> dict[str, int]:

@@ -112,8 +112,9 @@ class Far(Source, Protocol):
       records_ahead: how many a Loader may ask for in one `read`, ahead of their batches; 0 for no
         more than a batch.
 
-    It may have `hold(indices)`, called before their `read` for records that lie beside each other
-    and of which each will be read once, so that they come in one request; and `traffic`, a dict of
+    It may have `hold(indices, keeper)`, called before their `read` for records that lie beside each
+    other and of which each will be read once, so that they come in one request: they wait as long
+    as `keeper` lives, an object of the reader that asks; and `traffic`, a dict of
     counts that `Loader.stats` shows: "wanted_bytes" of records,
     "requests", their "bytes", how many of them "failed", or were given up as "slow" ones, and the
     "hits" and "misses" of a cache, in blocks.

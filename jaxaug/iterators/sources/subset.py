@@ -122,11 +122,11 @@ class Subset:
         """What the source says."""
         return self.source.records_ahead if isinstance(self.source, Far) else 0
 
-    def hold(self, indices: np.ndarray) -> None:
+    def hold(self, indices: np.ndarray, keeper: object) -> None:
         """Have the source hold the records behind `indices`, where it can; see `Far`."""
         hold = getattr(self.source, "hold", None)
         if hold is not None:
-            hold(self._original(indices))
+            hold(self._original(indices), keeper)
 
     @property
     def traffic(self) -> dict[str, int]:

@@ -1,6 +1,9 @@
 """Far sources: many batches in one read, in the same order, each with its own errors."""
 
+import gc
 import threading
+import time
+import weakref
 
 import numpy as np
 import pytest
@@ -39,9 +42,11 @@ class Holding(Distant):
     def __init__(self, images, ahead=12, bad=None):
         super().__init__(images, ahead, bad)
         self.held = []
+        self.keepers = weakref.WeakSet()
 
-    def hold(self, indices):
+    def hold(self, indices, keeper):
         self.held.append(indices.tolist())
+        self.keepers.add(keeper)
 
 
 @pytest.fixture
@@ -123,6 +128,22 @@ def test_a_loader_that_is_closed_leaves_no_reads(images):
     next(loader)
     loader.close()
     no_threads_soon()
+
+
+def test_what_is_held_goes_with_the_loader_that_asked(images):
+    source = Holding(images)
+    options = {"shuffle": Blocks(N, 3, 4), "sharding": one_device()}
+    first, second = (Loader(source, 4, **options) for _ in range(2))
+    for loader in (first, second):
+        indices_of(loader, 6)
+    assert len(source.keepers) == 2
+    for left, loader in ((1, first), (0, second)):
+        loader.close()
+        until = time.monotonic() + 60  # a read may be under way
+        while len(source.keepers) > left and time.monotonic() < until:
+            gc.collect()
+            time.sleep(0.01)
+        assert len(source.keepers) == left
 
 
 def test_sources_of_far_ones_are_far(images):

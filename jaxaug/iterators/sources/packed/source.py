@@ -317,12 +317,13 @@ class PackedSource(abc.ABC):
         total = sum(file.size for file in self._files)
         return max(1, _AHEAD_BYTES * len(self) // total)
 
-    def hold(self, indices: np.ndarray) -> None:
+    def hold(self, indices: np.ndarray, keeper: object) -> None:
         """Read records whole that will be wanted, see `Far`."""
         rows, offsets, lengths = self._ranges(indices)
         files = np.searchsorted(self._index.row_starts, indices, side="right")[rows] - 1
         if not ends_behind(self._sizes[files], offsets, lengths).any():  # which `read` tells
-            self._storage.hold(files, offsets.astype(np.int64), lengths.astype(np.int64))
+            places = (files, offsets.astype(np.int64), lengths.astype(np.int64))
+            self._storage.hold(*places, keeper)
 
     def _ranges(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the row of each encoded value of records, and its offset and length.

@@ -99,8 +99,11 @@ class Cached:
         known[list(failures)] = 0
         return Encoded(addresses.astype(np.uint64), known, [owners, joined]), failures
 
-    def hold(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> None:
-        """Have the blocks of ranges kept that will be wanted."""
+    def hold(
+        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, keeper: object
+    ) -> None:
+        """Have the blocks of ranges kept that will be wanted, by the folder as long as it can."""
+        del keeper
         self._locate(_distinct(*self._touched(files, offsets, lengths)))
 
     def _touched(

@@ -82,7 +82,9 @@ class Mapped:
         known[failed] = 0
         return Encoded(addresses.astype(np.uint64), known, owners), failures
 
-    def hold(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> None:
+    def hold(
+        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, keeper: object
+    ) -> None:
         """Do nothing: no server is asked."""
 
     @property

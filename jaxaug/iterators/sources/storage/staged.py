@@ -4,6 +4,7 @@ import math
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from functools import partial
@@ -77,7 +78,7 @@ class Staged:
         )
         sizes = np.array([file.size for file in files], np.int64)
         self._starts = np.cumsum(sizes) - sizes  # of files, one behind the other
-        self._held = Held()
+        self._held: weakref.WeakKeyDictionary[object, Held] = weakref.WeakKeyDictionary()
         self._pool: Threads | None = None
         self._wanted = 0  # bytes
         self._process = os.getpid()  # whose threads those of the pool are
@@ -88,7 +89,7 @@ class Staged:
     ) -> tuple[Encoded, dict[int, str]]:
         """Return addresses inside a new staging buffer, and of what is held."""
         self._wanted += int(lengths.sum())
-        addresses, held = self._held.take(self._starts[files] + offsets, lengths)
+        addresses, held = self._take(self._starts[files] + offsets, lengths)
         rows = np.flatnonzero(addresses == 0)
         if not rows.size:
             return Encoded(addresses.astype(np.uint64), lengths.astype(np.uint64), held), {}
@@ -102,10 +103,12 @@ class Staged:
         known[rows[failed]] = 0
         return Encoded(addresses.astype(np.uint64), known, [staging, held]), failures
 
-    def hold(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> None:
+    def hold(
+        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, keeper: object
+    ) -> None:
         """Read ranges that will be wanted, each by one `read`, in as few requests as may be.
 
-        What cannot be read is left to that `read`.
+        What cannot be read is left to that `read`. Who asks for them passes what they live for.
         """
         spans, span_of, places, size = _merge(files, offsets, lengths)
         memory = Memory.of(size)
@@ -114,7 +117,21 @@ class Staged:
             memory = Memory(staging, None)
         good = ~np.isin(span_of, list(errors)) & (lengths > 0)
         at = self._starts[files] + offsets
-        self._held.add(at[good], lengths[good], places[good], memory)
+        with self._lock:
+            held = self._held.setdefault(keeper, Held())
+        held.add(at[good], lengths[good], places[good], memory)
+
+    def _take(self, at: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, list[Any]]:
+        """Return the address of each range, 0 where none is held, and the owners of the bytes."""
+        addresses = np.zeros(len(at), np.int64)
+        owners = []
+        with self._lock:
+            every = list(self._held.values())
+        for held in every:
+            rows = np.flatnonzero(addresses == 0)
+            addresses[rows], owner = held.take(at[rows], length[rows])
+            owners.append(owner)
+        return addresses, owners
 
     @property
     def traffic(self) -> dict[str, int]:

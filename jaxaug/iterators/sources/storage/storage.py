@@ -22,8 +22,13 @@ class Storage(Protocol):
         """Return the ranges (all int64[k]), and the errors by row; such a row has length 0."""
         ...
 
-    def hold(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> None:
-        """Have ranges near that will be wanted, each in one `read`; an error shows there."""
+    def hold(
+        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, keeper: object
+    ) -> None:
+        """Have ranges near that will be wanted, each in one `read`; an error shows there.
+
+        They are let go of with `keeper`, an object that weak references may refer to.
+        """
         ...
 
     @property

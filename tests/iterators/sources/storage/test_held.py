@@ -1,6 +1,7 @@
 """Bytes that wait to be taken: each once, as they are in the file, and gone when they are used."""
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -34,6 +35,15 @@ def far(contents):
     return Staged(files, timeout=5.0, read=read), requests
 
 
+class Reader:
+    """What ranges are held for."""
+
+
+@pytest.fixture
+def reader():
+    return Reader()
+
+
 def ranges(records):
     """Files, offsets and lengths of records of both files."""
     records = np.asarray(records)
@@ -46,9 +56,9 @@ def check(found, records, contents):
         assert bytes(found.view(row)) == contents[start : start + RECORD].tobytes()
 
 
-def test_held_ranges_need_no_further_request(far, contents):
+def test_held_ranges_need_no_further_request(far, contents, reader):
     storage, requests = far
-    storage.hold(*ranges(np.r_[20:60, 300:330]))
+    storage.hold(*ranges(np.r_[20:60, 300:330]), reader)
     assert len(requests) == 2
     for records in ([25, 310, 59], [20, 21, 300]):
         found, failures = storage.read(*ranges(records))
@@ -59,10 +69,10 @@ def test_held_ranges_need_no_further_request(far, contents):
     assert requests[2:] == [("http://host/a", 100 * RECORD, RECORD)]
 
 
-def test_what_was_used_up_is_read_again(far, contents):
+def test_what_was_used_up_is_read_again(far, contents, reader):
     """Its pages went back: its bytes would be zeros."""
     storage, requests = far
-    storage.hold(*ranges(np.arange(10)))
+    storage.hold(*ranges(np.arange(10)), reader)
     for _ in range(3):
         found, _ = storage.read(*ranges([3, 4, 4]))
         check(found, [3, 4, 4], contents)
@@ -74,10 +84,10 @@ def test_what_was_used_up_is_read_again(far, contents):
     assert len(requests) == 3
 
 
-def test_ranges_that_share_bytes_are_each_right(far, contents):
+def test_ranges_that_share_bytes_are_each_right(far, contents, reader):
     storage, _ = far
     files, offsets, lengths = np.zeros(3, int), np.array([0, 0, 100]), np.array([50_000, 70, 9000])
-    storage.hold(files, offsets, lengths)
+    storage.hold(files, offsets, lengths, reader)
     for row in (1, 0, 2, 0):
         found, _ = storage.read(files[[row]], offsets[[row]], lengths[[row]])
         wanted = contents[offsets[row] : offsets[row] + lengths[row]]
@@ -86,12 +96,26 @@ def test_ranges_that_share_bytes_are_each_right(far, contents):
         gc.collect()
 
 
-def test_what_cannot_be_held_is_told_by_the_read(contents):
+def test_what_is_held_goes_with_its_reader(far, contents):
+    storage, requests = far
+    readers = [Reader(), Reader()]
+    for number, each in enumerate(readers):
+        storage.hold(*ranges(np.arange(10) + 10 * number), each)
+    places = weakref.ref(storage._held[readers[0]])
+    del each, readers[0]
+    gc.collect()
+    assert places() is None
+    found, _ = storage.read(*ranges([3, 13]))
+    check(found, [3, 13], contents)
+    assert requests[2:] == [("http://host/a", 3 * RECORD, RECORD)]
+
+
+def test_what_cannot_be_held_is_told_by_the_read(contents, reader):
     def read(file, offset, destination):
         raise OSError("503")
 
     storage = Staged([DataFile("http://host/a", contents.size, '"1"')], timeout=1.0, read=read)
-    storage.hold(*ranges([0, 1]))
+    storage.hold(*ranges([0, 1]), reader)
     found, failures = storage.read(*ranges([1]))
     assert found.lengths.tolist() == [0] and [*failures] == [0]
     assert any(each in failures[0] for each in ("503", "no answer"))
