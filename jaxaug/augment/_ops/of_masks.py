@@ -21,7 +21,7 @@ from jaxaug.augment._base import (
 )
 from jaxaug.augment._chain import Geometric, SampleOp, State, resampled, warped
 from jaxaug.augment._ops.crop import window_at
-from jaxaug.augment._warp import Warp
+from jaxaug.augment._warp import MASK_FILL, Warp
 from jaxaug.augment.random import integer, order, uniform
 
 _LABELS = 256  # those of a mask that `MaskDropout` tells apart
@@ -70,7 +70,8 @@ class CropNonEmptyMaskIfExists(Geometric):
 
     Args:
       size: (height, width) in pixels, or an int for a square: outside of a smaller image lies zero.
-      ignore_value: a label that does not count, beside 0; None for none.
+      ignore_value: a label that does not count, beside 0, by default that of `mask_fill`, which
+        masks have where there is no image; None for none.
 
     Raises:
       ValueError: on a call, for a sample without a "mask" [H, W].
@@ -90,7 +91,7 @@ class CropNonEmptyMaskIfExists(Geometric):
     """
 
     size: Size = field(metadata=converter(as_size))
-    ignore_value: int | None = None
+    ignore_value: int | None = MASK_FILL
 
     @property
     def geometric(self) -> bool:
@@ -121,11 +122,15 @@ class CropNonEmptyMaskIfExists(Geometric):
         if mask is None or mask.ndim != 2:
             got = "none" if mask is None else f"{mask.shape}"
             raise ValueError(f"{self.title} needs a 'mask' [H, W] in the sample, got {got}.")
-        marked = (mask != 0) & inside(mask, state.info.size)
-        if self.ignore_value is not None:
-            marked &= mask != self.ignore_value
+        marked = _labeled(mask, self.ignore_value, state.info)
         corner = _corner(drawn.params, marked, self.size, mask, state.info.size)
         return warped(state, self.warp(corner, state.info), self.resampling(), self)
+
+
+def _labeled(mask: Array, ignored: int | None, info: ImageInfo) -> Array:
+    """Return bool[H, W], where the used part has a label that counts."""
+    labeled = (mask != 0) & inside(mask, info.size)
+    return labeled if ignored is None else labeled & (mask.astype(jnp.int32) != ignored)
 
 
 def _corner(
@@ -148,12 +153,15 @@ def _corner(
 class MaskDropout(SampleOp):
     """Paint over all pixels of some labels of the "mask", with probability `p`.
 
-    The labels are drawn among those of the mask, each as likely; 0 is the background and stays.
+    The labels are drawn among those of the mask, each as likely; 0 is the background and stays, and
+    so does the label that is ignored.
 
     Args:
       max_objects: how many labels at most; their number is uniform from 1 on.
       fill: the color they are painted with in [0, 1], a number or one per channel.
       fill_mask: the label that their pixels get, 0 to 255.
+      ignore_value: a label that is no object, beside 0, by default that of `mask_fill`, which
+        masks have where there is no image; None for none.
 
     Raises:
       ValueError: on a call, for a sample without a "mask" [H, W] of uint8.
@@ -173,6 +181,7 @@ class MaskDropout(SampleOp):
     max_objects: int = field(default=1, metadata=converter(as_int, 1, _LABELS))
     fill: Color = field(default=0.0, metadata=converter(as_color))
     fill_mask: int = field(default=0, metadata=converter(as_int, 0, _LABELS - 1))
+    ignore_value: int | None = MASK_FILL
     _: KW_ONLY
     p: float = 0.5
 
@@ -187,7 +196,7 @@ class MaskDropout(SampleOp):
         if mask is None or mask.ndim != 2 or mask.dtype != jnp.uint8:
             got = "none" if mask is None else f"{mask.dtype}{list(mask.shape)}"
             raise ValueError(f"{self.title} needs a 'mask' uint8[H, W], got {got}.")
-        labels = jnp.where(inside(mask, info.size), mask, 0).astype(jnp.int32)
+        labels = jnp.where(_labeled(mask, self.ignore_value, info), mask, 0).astype(jnp.int32)
         here = jnp.zeros(_LABELS, bool).at[labels].set(True).at[0].set(False)
         rank = order(order(jnp.where(here, params, 2.0)))
         count = integer(params[0], 1, self.max_objects + 1)  # that of label 0 is free

@@ -38,7 +38,9 @@ from jaxaug.augment.random import between, integer, uniform, uniform_field
 
 
 @on_image
-def halftone(image: Array, dot_size: Array, blend: Scalar, size: Any = None) -> Array:
+def halftone(
+    image: Array, dot_size: Array, blend: Scalar, size: Any = None, levels: int = LEVELS
+) -> Array:
     """Return the image printed with round dots on black, one in each cell of a grid.
 
     A dot has the mean color of its cell, and a radius of half the cell times the mean of that
@@ -49,6 +51,7 @@ def halftone(image: Array, dot_size: Array, blend: Scalar, size: Any = None) -> 
       dot_size: int32, the side of a cell in pixels.
       blend: of the image over the print: 0 is the print, 1 the image.
       size: int32[2], the used (height, width) of a canvas; None uses all of it.
+      levels: to which values are rounded for the means, 65536 of uint16.
 
     Example:
       >>> import jax.numpy as jnp
@@ -57,7 +60,7 @@ def halftone(image: Array, dot_size: Array, blend: Scalar, size: Any = None) -> 
 
     Reference: `albumentations.Halftone`.
     """
-    color = cell_means(image, dot_size, size)
+    color = cell_means(image, dot_size, size, levels)
     side = dot_size.astype(jnp.float32)
     radius = jnp.maximum(jnp.mean(color, axis=2) * side / 2, 1.0)
 
@@ -115,18 +118,24 @@ def bayer_matrix(side: int) -> np.ndarray:
 
 @on_image
 def superpixels(
-    image: Array, seeds: Array, replaced: Array, grid: tuple[int, int], size: Any = None
+    image: Array,
+    seeds: Array,
+    replaced: Array,
+    grid: tuple[int, int],
+    size: Any = None,
+    levels: int = LEVELS,
 ) -> Array:
     """Return the image with cells of its plane in their mean color.
 
     A pixel belongs to the nearest of the seeds, one in each cell of an even grid.
 
     Args:
-      image: float [H, W, C] in [0, 1], whose means are those of its levels of 8 bits.
+      image: float [H, W, C] in [0, 1].
       seeds: float[rows, columns, 2], (y, x) of each in its cell, in [0, 1].
       replaced: bool[rows, columns], the cells to be flat.
       grid: static, (rows, columns).
       size: int32[2], the used (height, width) of a canvas; None uses all of it.
+      levels: to which values are rounded for the means, 65536 of uint16.
 
     Example:
       >>> import jax.numpy as jnp
@@ -143,9 +152,10 @@ def superpixels(
     count = grid[0] * grid[1]
     cells = jnp.where(used, nearest, count)
     pixels = jnp.zeros(count + 1, jnp.int32).at[cells].add(jnp.int32(1))
-    levels = jnp.zeros((count + 1, image.shape[2]), jnp.int32).at[cells].add(to_levels(image))
-    per_pixel = 1 / (jnp.maximum(pixels, 1).astype(jnp.float32) * (LEVELS - 1))
-    means = barrier(levels.astype(jnp.float32) * per_pixel[:, None])
+    parts = _parts(image, levels)
+    sums = jnp.zeros((count + 1, parts.shape[2]), jnp.int32).at[cells].add(parts)
+    per_pixel = 1 / (jnp.maximum(pixels, 1).astype(jnp.float32) * (levels - 1))
+    means = barrier(_whole(sums, levels) * per_pixel[:, None])
     flat = jnp.take(replaced.ravel(), nearest, mode="clip")
     return jnp.where(flat[:, :, None], jnp.take(means, nearest, axis=0, mode="clip"), image)
 
@@ -260,7 +270,7 @@ class Halftone(ImageOp):
 
     def apply(self, params: Dots, image: Array, info: ImageInfo) -> Array:
         """Print the used part."""
-        return halftone(image, params.dot_size, params.blend, info.size)
+        return halftone(image, params.dot_size, params.blend, info.size, info.levels)
 
 
 @dataclass(frozen=True)
@@ -353,7 +363,7 @@ class Superpixels(ImageOp):
     def apply(self, params: Cells, image: Array, info: ImageInfo) -> Array:
         """Flatten cells of the used part."""
         grid = (self._side, self._side)
-        return superpixels(image, params.seeds, params.replaced, grid, info.size)
+        return superpixels(image, params.seeds, params.replaced, grid, info.size, info.levels)
 
     @property
     def _side(self) -> int:
@@ -426,14 +436,14 @@ class ExposureMatching(ImageOp):
 # ---- means
 
 
-def cell_means(image: Array, side: Array, size: Any) -> Array:
-    """Return at each pixel the mean color of its cell in a grid of squares, by levels of 8 bits.
+def cell_means(image: Array, side: Array, size: Any, levels: int) -> Array:
+    """Return at each pixel the mean color of its cell in a grid of squares, by levels.
 
     Sums of levels up to each pixel are int32, which wrap around; the difference of four of them is
     right as long as a cell's sum fits, and exact.
     """
-    levels = jnp.where(inside(image, size)[:, :, None], to_levels(image), 0)
-    sums = jnp.cumsum(jnp.cumsum(levels, axis=0, dtype=jnp.int32), axis=1, dtype=jnp.int32)
+    parts = jnp.where(inside(image, size)[:, :, None], _parts(image, levels), 0)
+    sums = jnp.cumsum(jnp.cumsum(parts, axis=0, dtype=jnp.int32), axis=1, dtype=jnp.int32)
     sums = barrier(jnp.pad(sums, ((1, 0), (1, 0), (0, 0))))
     counts = []
     for axis, length in enumerate(extent(image, size)):
@@ -443,7 +453,23 @@ def cell_means(image: Array, side: Array, size: Any) -> Array:
         sums = jnp.take(sums, last, axis, mode="clip") - jnp.take(sums, first, axis, mode="clip")
         counts.append(jnp.maximum(last - first, 1))
     area = (counts[0][:, None] * counts[1][None, :]).astype(jnp.float32)
-    return barrier(sums.astype(jnp.float32) * (1 / (area * (LEVELS - 1)))[:, :, None])
+    return barrier(_whole(sums, levels) * (1 / (area * (levels - 1)))[:, :, None])
+
+
+def _parts(image: Array, levels: int) -> Array:
+    """Return the levels of an image as int32, those of 16 bits as their upper and lower 8, twice
+    the channels: the sum of a cell must fit 31 bits.
+    """
+    found = to_levels(image, levels)
+    return found if levels <= LEVELS else jnp.concatenate([found >> 8, found & 255], axis=2)
+
+
+def _whole(sums: Array, levels: int) -> Array:
+    """Return float32 sums of levels from sums of their `_parts`."""
+    if levels <= LEVELS:
+        return sums.astype(jnp.float32)
+    upper, lower = jnp.split(sums.astype(jnp.float32), 2, axis=-1)
+    return 256 * upper + lower
 
 
 def _mean(image: Array, size: Any) -> Array:

@@ -1,4 +1,4 @@
-"""GridDistortion, OpticalDistortion and ThinPlateSpline against numpy, OpenCV and scipy."""
+"""Distortions against numpy, OpenCV and scipy."""
 
 import cv2
 import jax
@@ -16,17 +16,19 @@ SHAPES = [(65, 97), (1, 9), (1, 1)]
 GRID = A.GridDistortion(4, 0.25, 1.0, padding_mode="reflect")
 LENS = A.OpticalDistortion((0.1, 0.14), 1.0, padding_mode="reflect")
 PLATE = A.ThinPlateSpline((0.2, 0.3), 4, 1.0, padding_mode="reflect")
+WATER = A.WaterRefraction((0.05, 0.06), (0.6, 1.0), 3, 1.0, padding_mode="reflect")
 FAINT_LENS = A.OpticalDistortion((0.01, 0.03), 1.0)
 FAINT_PLATE = A.ThinPlateSpline((0.01, 0.02), 4, 1.0)
-ALL = pytest.mark.parametrize("transform", [GRID, LENS, PLATE], ids=lambda t: type(t).__name__)
+ALL = pytest.mark.parametrize(
+    "transform", [GRID, LENS, PLATE, WATER], ids=lambda t: type(t).__name__
+)
 
 
 def pull_of(transform, height, width):
     """The function of points [n, 2] that `transform(KEY, ...)` draws, in float64."""
     params = transform.make_params(jax.random.fold_in(KEY, 0), A.ImageInfo((height, width)))
     size = np.array([width, height], np.float64)
-    (values,) = jax.device_get(params)
-    values = np.float64(values)
+    values, *others = (np.float64(each) for each in jax.device_get(params))
     if isinstance(transform, A.GridDistortion):
         even = np.linspace(0, 1, 5)
         ends = [np.append(0, np.cumsum(steps) / steps.sum()) for steps in values]
@@ -42,6 +44,15 @@ def pull_of(transform, height, width):
             centered = np.clip(points / size, 0, 1) - 0.5
             squared = (centered**2).sum(axis=1, keepdims=True)
             return points + centered * size * values * (squared + squared**2)
+
+    elif isinstance(transform, A.WaterRefraction):
+        wavelength, angle, phase = others
+        along = np.array([np.cos(angle), np.sin(angle)])
+
+        def pull(points):
+            place = np.clip(points / size, 0, 1) * size / size.min()
+            wave = values * np.sin(2 * np.pi * (place @ along) / wavelength + phase)
+            return points + wave @ along.T * size.min()
 
     else:
         y, x = np.mgrid[0:1:4j, 0:1:4j]
@@ -74,7 +85,7 @@ def test_the_image_is_scipys_map(transform):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_targets_move(transform, shape):
     if shape == (1, 9):  # where a share of the width is many heights
-        transform = {GRID: GRID, LENS: FAINT_LENS, PLATE: FAINT_PLATE}[transform]
+        transform = {LENS: FAINT_LENS, PLATE: FAINT_PLATE}.get(transform, transform)
     check_targets(transform, KEY, shape, pull_of(transform, *shape), 0.05, 0.5)
 
 

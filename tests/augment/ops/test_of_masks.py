@@ -69,6 +69,20 @@ def test_labels_are_painted_over():
     assert scipy.stats.chisquare(np.bincount(how_many)[1:]).pvalue > 1e-4
 
 
+def test_where_a_turn_left_no_image_there_is_no_label():
+    mask = np.zeros((24, 31), np.uint8)
+    mask[10:14, 12:18] = 3
+    turn = A.RandomRotation((40, 40), fill=1.0)
+    drop = A.Compose([turn, A.MaskDropout(1, fill=0.5, fill_mask=9, p=1.0)])
+    out = jax.device_get(jax.jit(jax.vmap(drop, (0, None)))(KEYS[:40], sample(mask)))
+    assert ((out["mask"] == 255).sum(axis=(1, 2)) > 50).all()
+    assert ((out["mask"] == 9).sum(axis=(1, 2)) > 10).all() and not (out["mask"] == 3).any()
+
+    crop = A.Compose([turn, A.CropNonEmptyMaskIfExists(5)])
+    out = jax.device_get(jax.jit(jax.vmap(crop, (0, None)))(KEYS[:40], sample(mask)))
+    assert (out["mask"] == 3).any(axis=(1, 2)).all()
+
+
 @pytest.mark.parametrize("transform", [A.MaskDropout(p=1.0), A.CropNonEmptyMaskIfExists(4)])
 def test_a_sample_without_a_mask_is_an_error(transform):
     with pytest.raises(ValueError, match="needs a 'mask'"):

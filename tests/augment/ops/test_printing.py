@@ -62,6 +62,18 @@ def test_superpixels_are_scipys_nearest_seeds():
     np.testing.assert_allclose(out, wanted, atol=1e-5)
 
 
+def test_means_of_16_bits_are_those_of_their_levels():
+    """A cell of one level keeps it; through 8 bits 300 would become 257."""
+    flat = np.full((24, 31, 2), (300, 40_001), np.uint16)
+    out = jax.jit(A.Superpixels((1.0, 1.0), segments=4, p=1.0))(KEY, flat)
+    np.testing.assert_array_equal(out, flat)
+
+    deep = RANDOM.integers(0, 65536, (24, 31, 3)).astype(np.uint16)
+    printed = np.asarray(jax.jit(A.Halftone((64, 64), (0.0, 0.0), p=1.0))(KEY, deep))
+    middle = printed[20, 28]  # inside of the only dot
+    np.testing.assert_allclose(middle, deep.astype(float).mean((0, 1)), rtol=0, atol=0.51)
+
+
 def test_colors_are_pillows():
     gray = ImageOps.grayscale(Image.fromarray(PIXELS))
     wanted = np.asarray(ImageOps.colorize(gray, (20, 0, 90), (255, 240, 150)))
