@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import io
 from types import SimpleNamespace
 
@@ -22,12 +23,13 @@ from jaxaug.decode.video.nvdec import nvdec_frames
 from jaxaug.decode.video.nvdec.bitstream import Bitstream
 from jaxaug.decode.video.nvdec.engines import EngineError
 from jaxaug.decode.video.nvdec.place_planes import Kernels, pillow_weights
+from jaxaug.decode.video.nvdec.worker import Worker
 from jaxaug.decode.video.stored import StoredVideos, read_videos
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Codec
 from tests.decode.video.fake_nvcuvid import FakeKernel, FakeNvcuvid
 from tests.iterators.loaders import one_device
-from tests.videos import KINDS, kind, turned, video
+from tests.videos import GOPS, KINDS, kind, turned, video
 
 av = pytest.importorskip("av")
 MAX_PIXELS = 2**20
@@ -77,8 +79,8 @@ class FakeBuffer:
         first = self.pixels.ctypes.data
         return np.array([first + row * self.pixels[0].nbytes for row in range(rows)], np.uint64)
 
-    def view(self, rows):
-        return jax.numpy.array(self.pixels)
+    def view(self, rows):  # where there is a GPU, it is the default device, not the Loader's
+        return jax.device_put(np.array(self.pixels), jax.devices("cpu")[0])
 
     def is_idle(self):
         return True
@@ -405,44 +407,92 @@ def test_weights_are_pillows(inside, out):
     assert ((np.array(sums) + (1 << 21) >> 22) == np.asarray(expected)[0]).all()
 
 
-@pytest.fixture(scope="module")
-def films():
-    """Videos of sizes that engines take, and how many of them are for engines."""
-    quiet = {"codec": "libx265", "x265-params": "log-level=none", "g": "10"}
-    web = {"codec": "libvpx-vp9", "container": "webm", "g": "9", "deadline": "realtime"}
-    size = (160, 192)
-    return [
-        *(video(30, size, **KINDS[name]) for name in ("h264", "h264 open", "variable rate")),
-        *(turned(video(30, size, **KINDS["h264"]), degrees) for degrees in (90, 180, 270)),
-        video(30, size, pix_fmt="yuvj420p"),
-        video(30, (162, 198)),
-        video(30, size, **quiet),
-        video(30, size, pix_fmt="yuv420p10le", **quiet),
-        video(30, size, **web),
-        video(30, (161, 195), **web),
-    ], [video(30, size, codec="mpeg4"), video(30, size, pix_fmt="yuv420p10le"), video(30, (16, 16))]
+SIZE = (160, 192)  # above the least of the engines: 144 of HEVC, 128 of VP9
+X265 = {"codec": "libx265", "x265-params": "log-level=none", "g": "10"}
+WEB = {"codec": "libvpx-vp9", "container": "webm", "g": "9", "deadline": "realtime"}
+FILMS = {
+    **{name: {"size": SIZE, **KINDS[name]} for name in ("h264", "variable rate")},
+    "full range": {"size": SIZE, "pix_fmt": "yuvj420p"},
+    "cropped": {"size": (162, 198)},
+    "hevc": {"size": SIZE, **X265, "x265-params": "log-level=none:open-gop=0"},
+    "hevc 10 bits": {"size": SIZE, "pix_fmt": "yuv420p10le", **X265},
+    "vp9": {"size": SIZE, **WEB},
+    "vp9 odd": {"size": (161, 195), **WEB},
+    "turned 90": {"size": SIZE, **GOPS},
+    "turned 180": {"size": SIZE, **GOPS},
+    "turned 270": {"size": SIZE, **GOPS},
+}
+# Pictures shown before a key frame cannot be decoded from it on: a parser leaves them out, or an
+# engine tells of errors and the host decodes the clip.
+OPEN = {"h264 open": {"size": SIZE, **KINDS["h264 open"]}, "hevc open": {"size": SIZE, **X265}}
+# What this chip's engines do not decode, or not in this size.
+REFUSED = {
+    "mpeg4": {"size": SIZE, "codec": "mpeg4"},
+    "10 bits": {"size": SIZE, "pix_fmt": "yuv420p10le"},
+    "small": {"size": (16, 16)},
+}
+
+
+@functools.cache
+def film(name):
+    """Return a video of a size that engines take."""
+    data = video(30, **(FILMS | OPEN | REFUSED)[name])
+    return turned(data, int(name.split()[1])) if name.startswith("turned") else data
 
 
 def gpus():
     return jax.devices("gpu")[:1]
 
 
+@pytest.fixture
+def refusals(monkeypatch):
+    """Why sessions gave clips back to the host, to be told where a test of real engines fails."""
+    told = []
+    decode = Worker.decode
+
+    def watched(*given):
+        try:
+            return decode(*given)
+        except BaseException as error:
+            told.append(repr(error))
+            raise
+
+    monkeypatch.setattr(Worker, "decode", watched)
+    return told
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("tables", [False, True])
-@pytest.mark.parametrize("canvas", [(200, 224), (160, 192), (97, 81)])
-def test_real_engines_give_the_planes_of_the_host(films, canvas, tables):
-    description = fitted(canvas)
-    by_engines, by_host = films
-    files = [*by_engines, *by_host]
-    expected, _ = rows(description, on_host(description), files, tables)
+@pytest.mark.parametrize("name", [*FILMS, *OPEN, *REFUSED])
+def test_real_engines_give_the_planes_of_the_host(name, refusals):
+    """Clips at twelve places, larger than the canvas and smaller, with and without a table."""
+    files = [film(name)] * 12
+    for canvas, tables in (((200, 224), False), (SIZE, True), ((97, 81), True)):
+        description = fitted(canvas)
+        expected, _ = rows(description, on_host(description), files, tables)
+        backend = nvdec_frames.NvdecFrames(description.forms(), gpus())
+        found, decoded = rows(description, backend, files, tables)
+        assert decoded.failures == {}, (canvas, refusals)
+        assert_same(found, expected)
+        if name not in OPEN:
+            number = 0 if name in REFUSED else len(files)
+            assert decoded.counts["on_engines"] == number, (canvas, refusals)
+
+
+@pytest.mark.gpu
+def test_real_engines_decode_kinds_in_turn(refusals):
+    """Threads keep sessions of several codecs and sizes, and reconfigure them."""
+    names = [*FILMS, *REFUSED]
+    files = [film(name) for name in names] * 2
+    description = fitted(SIZE)
+    expected, _ = rows(description, on_host(description), files)
     backend = nvdec_frames.NvdecFrames(description.forms(), gpus())
-    found, decoded = rows(description, backend, files, tables)
-    assert decoded.counts["on_engines"] == len(by_engines)
+    found, decoded = rows(description, backend, files)
+    assert decoded.counts["on_engines"] == 2 * len(FILMS), refusals
     assert_same(found, expected)
 
 
 @pytest.mark.gpu
-def test_real_engines_and_whole_chroma():
+def test_real_engines_and_whole_chroma(refusals):
     quiet = {"codec": "libx265", "x265-params": "log-level=none"}
     files = [video(12, (162, 198), pix_fmt=f"yuv444p{deep}", **quiet) for deep in ("", "10le")]
     for canvas in ((162, 198), (80, 90)):
@@ -451,14 +501,14 @@ def test_real_engines_and_whole_chroma():
         backend = nvdec_frames.NvdecFrames(description.forms(), gpus())
         found, decoded = rows(description, backend, files)
         assert_same(found, expected)
-        assert decoded.counts["on_engines"] == 2
+        assert decoded.counts["on_engines"] == 2, refusals
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("number", [0, 8])
-def test_damage_is_judged_as_on_the_host(films, number):
-    whole = films[0][number]
-    rng = np.random.default_rng(number)
+@pytest.mark.parametrize("name", ["h264", "hevc"])
+def test_damage_is_judged_as_on_the_host(name, refusals):
+    whole = film(name)
+    rng = np.random.default_rng(len(name))
     (table,) = read_videos(Encoded.from_bytes([whole])).tables
     with VideoFile(memoryview(whole), MAX_PIXELS) as opened:
         places = opened.table.offsets, opened.table.sizes
@@ -469,7 +519,7 @@ def test_damage_is_judged_as_on_the_host(films, number):
         changed = bytearray(whole)
         changed[at : at + 9] = rng.bytes(len(changed[at : at + 9]))
         files.append(bytes(changed))
-    description = fitted((160, 192), frames=30, stride=1)
+    description = fitted(SIZE, frames=30, stride=1)
     stored = StoredVideos(np.array([table] * len(files), object))
     results = []
     for backend in (on_host(description), nvdec_frames.NvdecFrames(description.forms(), gpus())):
@@ -479,7 +529,7 @@ def test_damage_is_judged_as_on_the_host(films, number):
         results.append(({n: joined(a) for n, a in found.arrays.items()}, found.failures))
         found.release(())
         reader.close()
-    assert results[1][1] == results[0][1]
+    assert results[1][1] == results[0][1], refusals
     (found, failures), (expected, _) = results[1], results[0]
     good = [row for row in range(len(files)) if row not in failures]
     differing = [row for row in good if (found["luma"][row] != expected["luma"][row]).any()]
@@ -488,9 +538,9 @@ def test_damage_is_judged_as_on_the_host(films, number):
 
 @pytest.mark.gpu
 @pytest.mark.slow
-def test_a_thousand_batches_take_no_more_memory(films):
-    description = fitted((160, 192))
-    files = films[0]
+def test_a_thousand_batches_take_no_more_memory():
+    description = fitted(SIZE)
+    files = [film(name) for name in FILMS]
     backend = nvdec_frames.NvdecFrames(description.forms(), gpus())
     reader = column.VideoReader(description, backend)
     encoded, free = Encoded.from_bytes(files), []
