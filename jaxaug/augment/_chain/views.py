@@ -1,4 +1,4 @@
-"""Several views of one image, each through a chain with draws of its own."""
+"""Several views of one image or video, each through a chain with draws of its own."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import store
 from jaxaug.augment._chain.compose import Compose, as_transforms
+from jaxaug.augment._chain.frames import Frames, frames_name
 from jaxaug.augment._chain.progress import check_key
 from jaxaug.augment._chain.transform import Transform
 from jaxaug.augment._warp import Targets
@@ -17,9 +18,11 @@ from jaxaug.augment._warp import Targets
 
 @dataclass(frozen=True)
 class MultiView:
-    """Make stacks of random views of one image.
+    """Make stacks of random views of one image, or of one video.
 
-    It is a whole chain, as for `Loader(transform=...)`, and cannot be part of a `Compose`.
+    It is a whole chain, as for `Loader(transform=...)`, and cannot be part of a `Compose`. The
+    chains of a video, the entry "video" of a sample, are `Frames`; of a sample with several clips
+    each view has all of them.
 
     Args:
       views: {name: (chain, count)}; each of the `count` views goes through the chain with a key of
@@ -27,7 +30,7 @@ class MultiView:
 
     Returns:
       On a call `(key, image)` or `(key, sample)` a dict: for each name the views [count, H, W, C],
-      and the other entries of the sample.
+      of a video [count, (clips,) T, H, W, C], and the other entries of the sample.
 
     Raises:
       ValueError: for a mask, boxes, keypoints or what a chain names in `targets`, for an entry of a
@@ -58,13 +61,16 @@ class MultiView:
         ):
             raise ValueError(f"`views` must be {{name: (chain, count)}}, got {self.views!r}.")
         for name, chain, count in rows:
-            as_transforms([chain])
+            as_transforms([chain.transform if isinstance(chain, Frames) else chain])
             check_positive_int(f"views[{name!r}][1]", count)
         store(self, views=tuple(tuple(row) for row in rows))
 
     def __call__(self, key: Key, sample: Array | Sample) -> Sample:
         """Return the views of one image or one sample; see the class."""
         check_key(key, sample)
+        if isinstance(sample, Mapping):
+            sample = dict(sample)
+            sample["image"] = sample.pop(frames_name(sample))
         given, result = image_alone(self, sample, [name for name, _, _ in self.views])
         for number, (name, chain, count) in enumerate(self.views):
             keys = jax.random.split(jax.random.fold_in(key, number), count)
@@ -74,8 +80,9 @@ class MultiView:
 
     @property
     def chains(self) -> tuple[Transform, ...]:
-        """The chains of the views."""
-        return tuple(chain for _, chain, _ in self.views)
+        """The chains of the views, of single images."""
+        chains = (chain for _, chain, _ in self.views)
+        return tuple(each.transform if isinstance(each, Frames) else each for each in chains)
 
 
 def image_alone(

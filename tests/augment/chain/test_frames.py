@@ -152,6 +152,23 @@ def test_entries_with_a_row_for_each_frame():
         A.Frames(A.SanitizeBoxes())(KEY, {**video, "box_labels": labels[0]})
 
 
+def test_views_of_clips_are_those_of_frames_with_keys_of_their_own():
+    clips = np.stack([FRAMES, FRAMES[::-1]])
+    small, large = A.Frames(A.RandomCrop((8, 9))), A.Frames(A.RandomCrop((12, 10)))
+    views = A.MultiView({"small": (small, 3), "large": (large, 1)})
+    times = np.arange(2.0)
+    out = views(KEY, {"video": clips, "size": np.array([20, 28]), "video_time": times})
+    assert out.keys() == {"small", "large", "video_time"}
+    assert out["small"].shape == (3, 2, len(FRAMES), 8, 9, 3)
+    assert out["large"].shape == (1, 2, len(FRAMES), 12, 10, 3)
+    keys = jax.random.split(jax.random.fold_in(KEY, 0), 3)
+    for view, key in zip(out["small"], keys):
+        np.testing.assert_array_equal(view, small(key, clips))
+    assert (out["small"][0] != out["small"][1]).any()
+    with pytest.raises(ValueError, match="takes images alone, got 'boxes' beside one"):
+        views(KEY, {"video": clips, "boxes": np.zeros((2, len(FRAMES), 1, 4), np.float32)})
+
+
 def test_what_is_refused():
     clip = A.Frames(CHAIN)
     with pytest.raises(
