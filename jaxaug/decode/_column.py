@@ -133,6 +133,20 @@ class ColumnDecoder:
         del column, siblings
         return self
 
+    def within(self, bound: float) -> "ColumnDecoder":
+        """Return the fitted decoder of a bucket, none of whose records is longer than `bound`.
+
+        Its host half is that of this one: the Loader takes the first parts of the arrays that are
+        not `on_device`, in the shapes of the new `forms`, and `place` gives the first parts of the
+        entries. A decoder without lengths stays as it is. See `iterators.Buckets`.
+        """
+        del bound
+        return self
+
+    def exceeds(self, arrays: Mapping[str, Any]) -> np.ndarray:
+        """Return bool[n], where a record of `decode_rows` is longer than the bound allows."""
+        return np.zeros(len(next(iter(arrays.values()))), bool)
+
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the shape and dtype of each of one record's arrays, after `decode_rows`."""
         raise NotImplementedError(

@@ -16,7 +16,7 @@ from jaxaug.decode._clip_rows import clips_of, one_frame, rows_of_clips
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, RowError, valid_rows
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.image.column import Image, ImageArray
+from jaxaug.decode.image.column import Image, ImageArray, rows_within
 from jaxaug.decode.image.host.decode_image import decode_unchanged
 from jaxaug.decode.image.orientation import FLIP_X, FLIP_Y, TRANSPOSE, upright
 from jaxaug.decode.image.parse.headers import BAD, MAX_PIXELS, Headers, read_headers
@@ -192,6 +192,9 @@ class EncodedMask(ColumnDecoder):
     fill: int
     max_pixels: int = MAX_PIXELS
 
+    def within(self, bound: float) -> "EncodedMask":
+        return dataclasses.replace(self, canvas=(rows_within(self.canvas, bound), self.canvas[1]))
+
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         return {"canvas": jax.ShapeDtypeStruct(self.canvas, np.dtype(self.dtype))}
 
@@ -290,6 +293,9 @@ class MaskArray(ColumnDecoder):
     instances: bool
     clips: tuple[int, ...] = ()
     repeat: bool = False
+
+    def within(self, bound: float) -> "MaskArray":
+        return dataclasses.replace(self, canvas=(rows_within(self.canvas, bound), self.canvas[1]))
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         shape = (*self.clips, *self.shape)

@@ -1,6 +1,7 @@
 """The decoder of a column of texts: the numbers of a tokenizer of the user's."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -61,6 +62,15 @@ class Tokenized(ColumnDecoder):
                 f"{type(column.example).__name__}."
             )
         return self
+
+    def within(self, bound: float) -> "Tokenized":
+        """Return the decoder of texts of at most `bound` numbers."""
+        most = max(1, math.ceil(bound))
+        return dataclasses.replace(self, max_length=min(most, self.max_length))
+
+    def exceeds(self, arrays: Mapping[str, Any]) -> np.ndarray:
+        """Return where a text has more numbers."""
+        return arrays["length"] > self.max_length
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the forms of a row's numbers, and of how many there are."""

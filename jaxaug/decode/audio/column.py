@@ -162,6 +162,21 @@ class Audio(ColumnDecoder):
             resampled=rates != {self.rate},
         )
 
+    def within(self, bound: float) -> "Audio":
+        """Return the decoder of sounds of at most `bound` seconds."""
+        assert self.samples is not None
+        # Lengths are rounded as seconds: less than a thousandth of a sample is none.
+        samples = max(1, math.ceil(bound * self.rate - 1e-3))
+        return dataclasses.replace(self, samples=min(samples, self.samples))
+
+    def exceeds(self, arrays: Mapping[str, Any]) -> np.ndarray:
+        """Return where a sound, or a clip of it, has more samples than there is room for."""
+        assert self.samples is not None
+        rates = np.maximum(arrays["rate"].astype(np.int64), 1)
+        window = -(-self.samples * rates // self.rate)
+        lengths = arrays["length"].reshape(len(rates), -1)
+        return (lengths > window[:, None]).any(axis=1)
+
     def part(self, values: Encoded, row: int) -> Part:
         """Return what a record is of its file; of a video, all of its sound.
 

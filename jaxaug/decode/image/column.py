@@ -1,6 +1,7 @@
 """The decoder of a column of images: its canvas, and the entries that it makes of a sample."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -89,6 +90,8 @@ class Image(ColumnDecoder):
     deterministic: bool | None = None
     # Set by `fit`: True where the canvas was picked, and images of different sizes lie on it.
     sizes_vary: bool = dataclasses.field(default=False, repr=False)
+    # Set by `within`: the rows of the canvas that images of a bucket use.
+    rows: int | None = dataclasses.field(default=None, repr=False)
 
     on_device = ("pixels",)
     counted = ("shrunk",)
@@ -162,6 +165,16 @@ class Image(ColumnDecoder):
             )
         return dataclasses.replace(self, canvas=other.canvas)
 
+    def within(self, bound: float) -> "Image":
+        """Return the decoder of images that are at most `bound` times as high as wide."""
+        assert self.canvas is not None
+        return dataclasses.replace(self, rows=rows_within(self.canvas, bound))
+
+    def exceeds(self, arrays: Mapping[str, Any]) -> np.ndarray:
+        """Return where an image uses more rows."""
+        assert self.canvas is not None
+        return arrays["size"][:, 0] > (self.rows or self.canvas[0])
+
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the forms of a canvas, of its sizes and of the EXIF orientation."""
         assert self.canvas is not None
@@ -198,10 +211,10 @@ class Image(ColumnDecoder):
         A row that is not valid has the canvas as its size, so that no transform divides by zero.
         """
         del siblings
-        entries = {name: row["pixels"]}
+        entries = {name: row["pixels"][: self.rows]}
         if self.like is None:
             prefix = _prefix(name)
-            canvas = jnp.asarray(self.canvas, jnp.int32)
+            canvas = jnp.asarray(entries[name].shape[:2], jnp.int32)
             entries[f"{prefix}size"] = jnp.where(valid, row["size"], canvas)
             entries[f"{prefix}original_size"] = jnp.where(valid, row["original_size"], 0)
         return entries
@@ -244,6 +257,13 @@ class Image(ColumnDecoder):
             "size, with CenterCrop, Resize or RandomResizedCrop, or have the model use "
             '"size" (`decode=Image(canvas=...)` of your own says that it does).'
         ]
+
+
+def rows_within(canvas: tuple[int, int], bound: float) -> int:
+    """Return the rows of a canvas on which images of at most `bound` = h / w lie."""
+    height, width = canvas
+    # An image fills at most the width; its height is rounded up from a half.
+    return min(height, max(1, math.floor(bound * width + 0.5 + 1e-6)))
 
 
 def _prefix(name: str) -> str:

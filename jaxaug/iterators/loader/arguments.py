@@ -68,6 +68,7 @@ def check_options(options: Options) -> None:
     if options.max_bad is not None:
         check_probability("max_bad", options.max_bad)
 
+    _check_buckets(options)
     _check_function("transform", options.transform, "sample")
     _check_function("batch_transform", options.batch_transform, "group")
     given = options.decode if isinstance(options.decode, Mapping) else {"image": options.decode}
@@ -100,6 +101,23 @@ def device_share(keep: Any) -> float | None:
     except ValueError:
         return None
     return share if 0 < share < 1 else None
+
+
+def _check_buckets(options: Options) -> None:
+    """Refuse what would bring records of another bucket, or another form, into a batch."""
+    of = getattr(options.shuffle, "of", None)
+    if of is None:
+        return
+    if options.on_error == "replace":
+        raise ValueError(
+            "`on_error` must be 'raise' or 'mask' where `shuffle` has buckets, got 'replace': the"
+            f" next record may be longer than the batch. Or leave `of`={of!r} out."
+        )
+    if options.keep is not None:
+        raise ValueError(
+            "`keep` must be None where `shuffle` has buckets, as records are kept in one form, got"
+            f" {options.keep!r}: or leave `of`={of!r} out."
+        )
 
 
 def _check_source(source: Any) -> None:

@@ -1,6 +1,7 @@
 """One batch, from columns of records to global arrays: decode, one compiled call, relabel."""
 
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -37,15 +38,26 @@ class BuiltBatch(NamedTuple):
     seconds: dict[str, float]
 
 
+class BatchForm(NamedTuple):
+    """A form that batches have.
+
+    Attributes:
+      schema: of the rows.
+      compiled: the computation.
+    """
+
+    schema: RowSchema
+    compiled: CompiledBatch
+
+
 class BatchBuilder:
     """Turns the local rows of a batch into global arrays.
 
     Args:
       reader: names the records, and reads replacements.
       decoder: of all columns, on the layout's devices, in its order.
-      schema: the form of the rows.
+      forms: of the batches, by the bound of their bucket; None is that of all others.
       layout: the places of the rows.
-      compiled: the computation.
       seed: of the keys.
       on_error: "raise", "mask" or "replace".
     """
@@ -55,24 +67,22 @@ class BatchBuilder:
         *,
         reader: Reader,
         decoder: ColumnsDecoder,
-        schema: RowSchema,
+        forms: Mapping[float | None, BatchForm],
         layout: RowLayout,
-        compiled: CompiledBatch,
         seed: int,
         on_error: str,
     ):
         self._reader = reader
         self._decoder = decoder
-        self._schema = schema
+        self._forms = forms
         self._layout = layout
-        self._compiled = compiled
         self._on_error = on_error
         self._split = layout.split
         self._seed = jax.device_put(np.array(split_words(seed), np.uint32), layout.replicated)
 
     def spec(self) -> dict[str, Any]:
-        """Return the shapes, dtypes and shardings of a batch."""
-        return jax.tree.map(self._layout.global_shape, self._compiled.shapes)
+        """Return the shapes, dtypes and shardings of a batch, of buckets the longest."""
+        return jax.tree.map(self._layout.global_shape, self._forms[None].compiled.shapes)
 
     def build(self, read: ReadBatch) -> BuiltBatch:
         """Return the global arrays of one batch."""
@@ -90,10 +100,11 @@ class BatchBuilder:
         decoded_at = time.perf_counter()
         done: Any = ()
         try:
-            rows = self._schema.arrays(decoded.read, decoded.columns, decoded.valid)
-            host, device = self._schema.split(rows)
-            packed = jax.device_put(self._compiled.packing.pack(host), self._split)
-            arrays, done = self._compiled.call(self._seed, self._joined(device), packed)
+            schema, compiled = self._forms[read.bound]
+            rows = schema.arrays(decoded.read, decoded.columns, decoded.valid)
+            host, device = schema.split(rows)
+            packed = jax.device_put(compiled.packing.pack(host), self._split)
+            arrays, done = compiled.call(self._seed, self._joined(device), packed)
         finally:
             decoded.release(done)
 
@@ -173,7 +184,7 @@ class KeepingBuilder(BatchBuilder):
         decoded_at = time.perf_counter()
         valid, _ = self._store.find(indices)
         device, packed = self._store.take(read, indices, valid)
-        arrays, done = self._compiled.call(self._seed, device, packed)
+        arrays, done = self._forms[None].compiled.call(self._seed, device, packed)
         seconds = {
             "reader": read.seconds,
             "decoder": decoded_at - started,

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import threading
 import types
 import weakref
 from collections.abc import Callable, Sequence
@@ -58,6 +59,7 @@ def compile_batch(
     devices: Sequence[Device],
     run: int | None = None,
     output: NamedSharding | None = None,
+    eager: bool = True,
 ) -> CompiledBatch:
     """Compile a function for rows of this form, on our own mesh, whatever mesh the caller set.
 
@@ -72,6 +74,8 @@ def compile_batch(
       run: the batches that one call makes, where it makes several. Each device has those rows of
         the first batch that are its own, then those of the second, and so on.
       output: the sharding of batches, over the same devices in the same order; None for our own.
+      eager: compile now, or when it is first called; traced is it now, with the settings of the
+        caller's thread.
 
     Raises:
       Exception: whatever the transforms raise when they are traced.
@@ -80,13 +84,13 @@ def compile_batch(
     functions: list[_SameFunction] = []
     value = value_key(function, functions)
     if value is None:
-        return _compile(function, schema, rows, devices, run, output)
+        return _compile(function, schema, rows, devices, run, output, eager)
 
     leaves, tree = jax.tree.flatten(rows)
     shapes = tuple((leaf.shape, np.dtype(leaf.dtype).str) for leaf in leaves)
     config = tuple(str(getattr(jax.config, name, None)) for name in _TRACE_CONFIG)
     key = (value, str(tree), shapes, tuple(devices), run, output, config)
-    call = _SHARED.get(key, lambda: _compile(function, schema, rows, devices, run, output))
+    call = _SHARED.get(key, lambda: _compile(function, schema, rows, devices, run, output, eager))
     for each in functions:
         each.watch(functools.partial(_SHARED.drop, key))
     return call
@@ -99,6 +103,7 @@ def _compile(
     devices: Sequence[Device],
     run: int | None,
     output: NamedSharding | None,
+    eager: bool,
 ) -> CompiledBatch:
     host, device = schema.split(rows)
     packing = RowPacking(host)
@@ -127,10 +132,27 @@ def _compile(
     with no_mesh(), jax.disable_jit(False):
         shardings = (split if output is None else output, split)
         lowered = _lower(mapped, shardings, seed_shape, device_shapes, packed_shapes)
-        compiled = lowered.compile()
+        compiled = lowered.compile() if eager else _WhenCalled(lowered)
 
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lowered.out_info[0])
     return CompiledBatch(jax.disable_jit(False)(compiled), packing, shapes)
+
+
+class _WhenCalled:
+    """What is compiled by its first call, whichever of the threads that build comes first."""
+
+    def __init__(self, lowered: jax.stages.Lowered):
+        self._lowered: jax.stages.Lowered | None = lowered
+        self._compiled: Any = None
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any) -> Any:
+        with self._lock:
+            if self._lowered is not None:
+                with no_mesh():
+                    self._compiled = self._lowered.compile()
+                self._lowered = None
+        return self._compiled(*args)
 
 
 def _each_of_run(

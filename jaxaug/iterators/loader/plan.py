@@ -16,7 +16,7 @@ from jaxaug.errors import DecodeError
 from jaxaug.iterators.loader import arguments
 from jaxaug.iterators.loader.arguments import Options
 from jaxaug.iterators.loader.batch_function import BatchFunction, computes_in_turn
-from jaxaug.iterators.loader.builder import BatchBuilder, KeepingBuilder
+from jaxaug.iterators.loader.builder import BatchBuilder, BatchForm, KeepingBuilder
 from jaxaug.iterators.loader.columns import Columns, form_of
 from jaxaug.iterators.loader.compile import CompiledBatch, compile_batch, configuration
 from jaxaug.iterators.loader.cpu_threads import deadlock_note
@@ -105,18 +105,37 @@ class Plan:
             return self.compiled
         return self._compile(self.function._replace(batch_transform=None))
 
-    def _compile(self, function: BatchFunction, run: int | None = None) -> CompiledBatch:
+    def _compile(
+        self,
+        function: BatchFunction,
+        run: int | None = None,
+        schema: RowSchema | None = None,
+    ) -> CompiledBatch:
         layout = self.layout
         return compile_batch(
-            function, self.schema, len(layout.rows), layout.devices, run, layout.output
+            function,
+            self.schema if schema is None else schema,
+            len(layout.rows),
+            layout.devices,
+            run,
+            layout.output,
+            eager=self.reader.bounded is None,
         )
+
+    def _bucket(self, bound: float) -> BatchForm:
+        """Return the form of the batches of a bucket."""
+        assert self.reader.bounded is not None
+        schema = self.schema.within(self.reader.bounded, bound)
+        function = self.function._replace(decoders=tuple(schema.decoders.items()))
+        return BatchForm(schema, self._compile(function, schema=schema))
 
     def make_batch_builder(self) -> BatchBuilder:
         """Return the builder of the batches that are delivered."""
         on_error = self.options.on_error
-        if self.store is None:
-            return self.make_builder(self.compiled, on_error)
         parts = self._parts(self.compiled, on_error)
+        if self.store is None:
+            parts["forms"] |= {bound: self._bucket(bound) for bound in self.reader.bounds}
+            return BatchBuilder(**parts)
         run = self.store.run
         compiled_run = self._compile(self.function, run) if run > 1 else None
         return KeepingBuilder(self.store, compiled_run, **parts)
@@ -132,9 +151,8 @@ class Plan:
         return {
             "reader": self.reader,
             "decoder": self.decoder,
-            "schema": self.schema,
+            "forms": {None: BatchForm(self.schema, compiled)},
             "layout": self.layout,
-            "compiled": compiled,
             "seed": self.seed,
             "on_error": on_error,
         }

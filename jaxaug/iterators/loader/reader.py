@@ -74,6 +74,7 @@ class ReadBatch(NamedTuple):
       kept: what is known of the rows, of which the others are padding; see `kept`.
       run: the cursors behind the batches that one call makes, where these are several: positions
         and records are int64[k, r], and all are kept.
+      bound: of the bucket of the batch, the same on all processes; None where all have one form.
     """
 
     epoch: int
@@ -86,6 +87,7 @@ class ReadBatch(NamedTuple):
     error: Exception | None = None
     kept: Any = None
     run: tuple[Cursor, ...] = ()
+    bound: float | None = None
 
     @property
     def is_kept(self) -> bool:
@@ -180,6 +182,16 @@ class Reader(abc.ABC):
         return False
 
     @property
+    def bounded(self) -> str | None:
+        """The column that has another form in each bucket of the order; None for none."""
+        return None
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """The bounds of those buckets."""
+        return ()
+
+    @property
     def wide_index(self) -> bool:
         """True if the numbers of the records need more than 31 bits."""
         return False
@@ -251,6 +263,23 @@ class RecordReader(Reader):
     @property
     def with_replacement(self) -> bool:
         return self.sampler.with_replacement
+
+    @property
+    def bounded(self) -> str | None:
+        return getattr(self.sampler, "of", None)
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        sampler: Any = self.sampler
+        return () if self.bounded is None else tuple(map(float, sampler.bounds))
+
+    def _bound(self, span: BatchSpan) -> float | None:
+        """Return the bound of a batch, of two buckets where it was resumed inside of one."""
+        if self.bounded is None:
+            return None
+        sampler: Any = self.sampler
+        ends = (span.start, span.start + span.rows - 1)
+        return max(float(sampler.bound(span.epoch, place)) for place in ends)
 
     @property
     def wide_index(self) -> bool:
@@ -371,12 +400,13 @@ class RecordReader(Reader):
         try:
             columns = self.read_rows(indices, self._draws([asked]) if self.parts else None)
             stored = self._stored(indices)
+            bound = self._bound(span)
         except Exception as error:
             return failed_batch(span.epoch, span.after, error)
 
         seconds = time.perf_counter() - started
         cut = (positions, indices, columns, stored, seconds)
-        return ReadBatch(span.epoch, span.after, *cut, kept=kept)
+        return ReadBatch(span.epoch, span.after, *cut, kept=kept, bound=bound)
 
     def _without_kept(self, asked: AskedBatch) -> AskedBatch:
         """Return a batch with padding in the rows that need not be read."""
@@ -396,6 +426,7 @@ class RecordReader(Reader):
             indices = np.concatenate([asked.found() for asked in group])
             columns = self.read_rows(indices, self._draws(group) if self.parts else None)
             stored = [self._stored(asked.found()) for asked in group]
+            bounds = [self._bound(asked.span) for asked in group]
         except Exception:  # each meets its own
             return [self._read_batch(asked) for asked in group]
 
@@ -406,7 +437,8 @@ class RecordReader(Reader):
             rows = slice(number * count, (number + 1) * count)
             part = {name: take_rows(values, rows) for name, values in columns.items()}
             cut = (asked.positions, asked.found(), part, stored[number], seconds)
-            batches.append(ReadBatch(asked.span.epoch, asked.span.after, *cut, kept=asked.kept))
+            batch = ReadBatch(asked.span.epoch, asked.span.after, *cut, kept=asked.kept)
+            batches.append(batch._replace(bound=bounds[number]))
         return batches
 
     def _stored(self, indices: np.ndarray) -> Mapping[str, Any]:

@@ -31,12 +31,43 @@ class RowSchema:
       decoders: fitted, by column, each behind the one that it follows.
       with_replacement: positions are part of the keys.
       wide_index: the numbers of records need two words.
+      bounded: the columns that are cut to the bound of a bucket.
+      bound: None where none are.
     """
 
     forms: Forms
     decoders: Mapping[str, ColumnDecoder]
     with_replacement: bool
     wide_index: bool
+    bounded: tuple[str, ...] = ()
+    bound: float | None = None
+
+    def within(self, of: str, bound: float) -> "RowSchema":
+        """Return the form of rows of a bucket, whose records of column `of` have a bound.
+
+        Raises:
+          ValueError: there is no such column, or it has no lengths.
+        """
+        forms = dict(self.forms)
+        decoders = dict(self.decoders)
+        bounded = [of]
+        if of in decoders:
+            for name, decoder in decoders.items():
+                if name == of or decoder.follows() in bounded:
+                    bounded.append(name)
+                    decoders[name] = decoder.within(bound)
+        plain = of in forms and of not in decoders and forms[of].kind == "Ragged"
+        if plain:
+            most = min(forms[of].max_length, math.ceil(bound))
+            forms[of] = forms[of]._replace(max_length=most)
+        elif of not in decoders or type(decoders[of]).within is ColumnDecoder.within:
+            raise ValueError(
+                f"`shuffle`: `of` must name a column with lengths, such as one of Audio, Image,"
+                f" Tokenized or arrays of different lengths, among {sorted(forms)}, got {of!r}."
+            )
+        return dataclasses.replace(
+            self, forms=forms, decoders=decoders, bounded=tuple(dict.fromkeys(bounded)), bound=bound
+        )
 
     def shapes(self, count: int) -> dict[str, Any]:
         """Return the tree of the shapes of `count` rows, as `arrays` gives them."""
@@ -74,9 +105,13 @@ class RowSchema:
           valid: bool[n], the rows that hold a decoded record.
         """
         plain: dict[str, Any] = {}
-        for name in self._plain():
+        for name, form in self._plain().items():
             values = batch.columns[name]
             if isinstance(values, Ragged):
+                if name in self.bounded:
+                    longer = np.minimum(values.lengths, values.max_length) > form.max_length
+                    self._check_bound(name, longer & valid, batch.indices)
+                    values = values._replace(max_length=form.max_length)
                 plain[f"{name}_length"] = values.padded_lengths
                 values = values.padded()
             plain[name] = values
@@ -84,8 +119,36 @@ class RowSchema:
         return {
             **self.names(batch, batch.indices, valid),
             "plain": plain,
-            "decoded": {name: dict(decoded[name].arrays) for name in self.decoders},
+            "decoded": {
+                name: self._cut(name, decoded[name].arrays, valid, batch.indices)
+                for name in self.decoders
+            },
         }
+
+    def _cut(
+        self, name: str, arrays: Mapping[str, Any], valid: np.ndarray, indices: np.ndarray
+    ) -> dict[str, Any]:
+        """Return the arrays of a column in its form, of a bucket their first parts."""
+        if name not in self.bounded:
+            return dict(arrays)
+        decoder = self.decoders[name]
+        self._check_bound(name, decoder.exceeds(arrays) & valid, indices)
+        forms = decoder.forms()
+        return {
+            key: array
+            if key in decoder.on_device
+            else array[:, *(slice(side) for side in forms[key].shape)]
+            for key, array in arrays.items()
+        }
+
+    def _check_bound(self, name: str, longer: np.ndarray, indices: np.ndarray) -> None:
+        """Raise ValueError where rows bool[n] are longer than the bound of their bucket."""
+        if longer.any():
+            raise ValueError(
+                f"column {name!r}: record {int(indices[longer.argmax()])} is longer than"
+                f" {self.bound:g}, the bound of its bucket: the `lengths` of `shuffle` must be"
+                " those of the column."
+            )
 
     def names(self, batch: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> dict[str, Any]:
         """Return what rows have beside values: the words of their keys, and their records.

@@ -21,18 +21,23 @@ class Buckets:
     A record belongs to the first bound that its length does not exceed. In each epoch the records
     of a bucket are shuffled and cut into batches; those that are left, fewer than a batch, go to
     the next bucket, where they fit, too. The batches are shuffled, and only the last one of an
-    epoch may be partial. So a batch needs no more room than its bound, one of a few static shapes:
-    cut its arrays to that before the model. Position p of epoch e is a pure function of
-    (seed, e, p): a resume is exact.
+    epoch may be partial. Position p of epoch e is a pure function of (seed, e, p): a resume is
+    exact.
 
-    Lengths are any numbers: seconds of sounds (`Manifest.durations`), tokens, or the aspect of
-    images.
+    With `of`, that column of a batch, and those that follow it, have the form of the bucket, one of
+    a few static shapes: each is compiled when its first batch comes. Without it, all batches have
+    the form of the longest record.
+
+    The unit of lengths and bounds is the column's: seconds of `Audio` (`Manifest.durations`),
+    numbers of `Tokenized` and of arrays of different lengths, and of `Image` height over width,
+    since a canvas that holds the widest is cut below.
 
     Args:
       lengths: float[n], of each record.
       bounds: float[k], the longest of each bucket, ascending; no record is longer than the last.
       batch_size: that of the Loader, or a multiple of it.
       seed: another seed gives other shuffles.
+      of: the column whose lengths they are; None leaves the batches at their longest form.
 
     Raises:
       ValueError: one of them is no such number, or a record is longer than all bounds.
@@ -48,6 +53,7 @@ class Buckets:
     bounds: Sequence[float]
     batch_size: int
     seed: int = 0
+    of: str | None = None
     with_replacement: ClassVar[bool] = False
 
     def __post_init__(self):

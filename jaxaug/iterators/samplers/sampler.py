@@ -77,6 +77,9 @@ class Sampler(Protocol):
     Make a sampler of your own a dataclass, and a resume checks its fields too: numbers, texts and
     arrays of NumPy, and tuples, lists and dataclasses of them.
 
+    One with `of`, the name of a column, `bounds` and `bound(epoch, position)` gives batches of a
+    few forms, as `Buckets` does: no record of that column there is longer than its bound.
+
     Attributes:
       with_replacement: an epoch may hold a record twice, so its key depends on the position too.
 
