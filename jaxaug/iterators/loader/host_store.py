@@ -15,6 +15,7 @@ import numpy as np
 from jaxaug.iterators.loader.kept import KEPT, RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
 from jaxaug.iterators.loader.rows import ROW_NAMES, RowPacking, RowSchema
+from jaxaug.iterators.sources.protocol import Source
 from jaxaug.sharding._assemble import RowLayout
 
 
@@ -74,25 +75,22 @@ class DiskStore(HostStore):
     """The records of a source in mapped files, which other processes and later runs find again.
 
     A record counts once the checksum of its bytes is there and right: what a process that was
-    killed has left half written is decoded anew.
+    killed has left half written is decoded anew, and so is a record whose file has changed.
 
     Args:
       rows: the form of the rows.
-      length: of the source, in records.
       layout: the devices that rows are copied to.
       directory: holds a folder for each source and way of decoding it.
-      fingerprint: of the source.
+      source: of the records.
 
     Raises:
       MemoryError: they do not fit; OSError: the files cannot be made.
     """
 
-    def __init__(
-        self, rows: RowSchema, length: int, layout: RowLayout, directory: Path, fingerprint: str
-    ):
+    def __init__(self, rows: RowSchema, layout: RowLayout, directory: Path, source: Source):
         self._directory = directory
-        self._fingerprint = fingerprint
-        super().__init__(rows, length, layout)
+        self._source = source
+        super().__init__(rows, len(source), layout)
 
     def find(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         kept, bad = super().find(indices)
@@ -108,8 +106,8 @@ class DiskStore(HostStore):
         return ()
 
     def _checksum(self, index: int) -> int:
-        """Return the checksum of a record, which is not 0."""
-        checksum = 0
+        """Return the checksum of a record and of the state of its file, which is not 0."""
+        checksum = zlib.crc32(_file_state(self._source, index))
         for column in self._columns:
             checksum = zlib.crc32(column[index : index + 1].view(np.uint8).data, checksum)
         return checksum or 1
@@ -130,7 +128,7 @@ class DiskStore(HostStore):
         """Return the folder of these records, decoded in this way."""
         decoders = {name: repr(each) for name, each in self._rows.decoders.items()}
         facts = {
-            "source": self._fingerprint,
+            "source": self._source.fingerprint(),
             "platform": self._layout.devices[0].platform,  # engines and host differ by rounding
             "decoders": decoders,
             "columns": [f"{np.dtype(each.dtype)} {each.shape}" for each in columns],
@@ -138,9 +136,30 @@ class DiskStore(HostStore):
         described = json.dumps(facts, indent=2)
         name = hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
         folder = self._directory.expanduser() / name
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "description.json").write_text(described)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "description.json").write_text(described)
+        except OSError as error:
+            raise type(error)(
+                f"`keep`='disk:{self._directory}' must name a directory that can be written to: "
+                f"{folder}: {error.strerror}."
+            ) from error
         return folder
+
+
+def _file_state(source: Source, index: int) -> bytes:
+    """Return size and time of change of a record's own files; nothing where it has none.
+
+    The fingerprint of loose files tells of their names alone, that of packed ones also of sizes.
+    """
+    state = b""
+    for name in ("path", "mask_path"):
+        try:
+            facts = os.stat(getattr(source, name)(index))
+        except (AttributeError, OSError):
+            continue
+        state += f"{facts.st_size} {facts.st_mtime_ns} ".encode()
+    return state
 
 
 def _mapped(path: Path, column: jax.ShapeDtypeStruct) -> np.ndarray:

@@ -328,7 +328,7 @@ def _make_store(
     if options.keep == "host":
         return HostStore(schema, length, layout)
     directory = Path(str(options.keep).removeprefix(arguments.DISK))
-    return DiskStore(schema, length, layout, directory, options.source.fingerprint())
+    return DiskStore(schema, layout, directory, reader.source)
 
 
 def _count_needed(sampler: Sampler, length: int, layout: RowLayout, batch_size: int) -> int:

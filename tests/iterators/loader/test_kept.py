@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 import time
 from collections import Counter
 from types import SimpleNamespace
@@ -14,7 +15,16 @@ import pytest
 from jaxaug import Loader, augment
 from jaxaug.decode import ColumnDecoder, Image, Ragged, Video
 from jaxaug.errors import DecodeError
-from jaxaug.iterators import FromIterable, InMemory, Sequential, Shuffled, Weighted
+from jaxaug.iterators import (
+    FromIterable,
+    ImageFolder,
+    InMemory,
+    PairedFolders,
+    Sequential,
+    Shuffled,
+    Subset,
+    Weighted,
+)
 from jaxaug.iterators.loader import builder, device_store, host_store, kept, mixed_store, plan
 from jaxaug.iterators.loader.device_places import RecordPlaces, plan_moves
 from jaxaug.sharding import batch_sharding
@@ -380,6 +390,43 @@ def test_bytes_that_changed_on_disk_are_decoded_again(keep, tmp_path):
     again = epochs_of(source, keep)
     assert set(source.reads) == {3, 11}
     jax.tree.map(np.testing.assert_array_equal, again, first)
+
+
+@pytest.mark.parametrize("kind", ["images", "subset", "masks"])
+@pytest.mark.parametrize("keep", ["disk"], indirect=True)
+def test_files_that_changed_are_decoded_again(keep, kind, tmp_path):
+    for folder, suffix in (("images/a", "jpg"), ("masks/a", "png")):
+        (tmp_path / folder).mkdir(parents=True)
+        for number in range(8):
+            pixels = picture(number, 24, 32)
+            content = encode(pixels[..., 0], "PNG") if suffix == "png" else encode(pixels, "JPEG")
+            (tmp_path / folder / f"{number}.{suffix}").write_bytes(content)
+
+    def batches(keep):
+        source: Any = ImageFolder(tmp_path / "images")
+        if kind == "subset":
+            source = Subset(source, range(6))
+        if kind == "masks":
+            source = PairedFolders(tmp_path / "images/a", tmp_path / "masks/a")
+        options = {"sharding": devices(1), "shuffle": False, "epochs": 1, "keep": keep}
+        with Loader(source, 2, decode={"image": Image(canvas=(24, 32))}, **options) as loader:
+            return jax.device_get(list(loader))
+
+    before = batches(keep)
+    name = "masks/a/3.png" if kind == "masks" else "images/a/3.jpg"
+    (tmp_path / name).write_bytes((tmp_path / name.replace("3", "4")).read_bytes())
+    os.utime(tmp_path / name, ns=(1, 1))
+    after = batches(keep)
+    jax.tree.map(np.testing.assert_array_equal, after, batches(None))
+    entry = "mask" if kind == "masks" else "image"
+    assert (after[1][entry] != before[1][entry]).any()
+
+
+def test_a_place_that_is_no_directory_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    source = InMemory(np.zeros((N, 8, 8, 3), np.uint8))
+    with pytest.raises(NotADirectoryError, match=r"`keep`='disk:.*must name a directory that can"):
+        Loader(source, 4, sharding=devices(1), keep=f"disk:{tmp_path / 'file'}")
 
 
 @pytest.mark.parametrize("keep", ["disk"], indirect=True)
