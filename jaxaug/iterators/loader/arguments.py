@@ -230,14 +230,16 @@ def check_groups(batch_transform: Transform | None, ranges: Sequence[RowRange]) 
         )
 
 
-def check_names(names: Collection[str], made: Collection[str]) -> None:
+def check_names(names: Collection[str], decoders: Mapping[str, ColumnDecoder]) -> None:
     """Refuse columns with the names of a batch's own entries.
 
     Args:
       names: of the columns.
-      made: entries that decoders make beside their own columns.
+      decoders: by column; they may make entries beside it.
     """
-    own = _RESERVED | set(made)
+    own = set(_RESERVED)
+    for name, decoder in decoders.items():
+        own |= set(decoder.entries(name)) - {name}
     taken = sorted(set(names) & own)
     if taken:
         raise ValueError(

@@ -6,6 +6,7 @@ with the rows that fill up a last batch.
 
 import collections
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from jaxaug._warn import warn_user
 from jaxaug.decode import Encoded
 from jaxaug.errors import DecodeError
-from jaxaug.iterators.loader.columns import Columns, put_rows
+from jaxaug.iterators.loader.columns import put_rows
 from jaxaug.iterators.loader.decode import ColumnsDecoder, DecodedBatch, Failures
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch, Reader
 from jaxaug.iterators.sources.protocol import Source, Stream
@@ -116,9 +117,16 @@ class _Replacement:
         read = self._read
         positions = (read.positions[rows] + self._tries[rows]) % self._length
         indices, others = self._reader.read_positions(read.epoch, positions)
-        self._read = _substitute(read, rows, indices, others)
+        all_indices = read.indices.copy()
+        all_indices[rows] = indices
+        columns = {name: put_rows(old, rows, others[name]) for name, old in read.columns.items()}
+        self._read = read._replace(indices=all_indices, columns=columns, stored={})
+
         found, failed = self._decoder.check(others, {})
-        merged = {name: _merge(checked[name], rows, found[name]) for name in checked}
+        merged = dict(checked)
+        for name, told in checked.items():
+            if told is not None:  # a tuple of columns [n, ...]
+                merged[name] = type(told)(*map(put_rows, told, repeat(rows), found[name]))
         return merged, {int(rows[place]): reason for place, reason in failed.items()}
 
     def _note(self, errors: dict[int, DecodeError]) -> None:
@@ -168,23 +176,6 @@ def _notes(errors: dict[int, DecodeError], action: str) -> list[BadRecord]:
         {"index": error.index, "file": error.file, "reason": error.reason, "action": action}
         for _, error in sorted(errors.items())
     ]
-
-
-def _substitute(
-    read: ReadBatch, rows: np.ndarray, indices: np.ndarray, others: Columns
-) -> ReadBatch:
-    """Return the batch with other records in `rows`."""
-    columns = {name: put_rows(values, rows, others[name]) for name, values in read.columns.items()}
-    all_indices = read.indices.copy()
-    all_indices[rows] = indices
-    return read._replace(indices=all_indices, columns=columns, stored={})
-
-
-def _merge(checked: Any, rows: np.ndarray, others: Any) -> Any:
-    """Return what was checked, a tuple of columns [n, ...], with that of others in `rows`."""
-    if checked is None:
-        return None
-    return type(checked)(*(put_rows(old, rows, new) for old, new in zip(checked, others)))
 
 
 class BadRecordLimit:

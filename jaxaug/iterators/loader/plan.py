@@ -241,7 +241,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
     fitted, decoder = _open(given, first, reader, options, layout, spans_processes(sharding))
     try:
         schema = RowSchema(forms, fitted, reader.with_replacement, reader.wide_index)
-        _check_names(schema)
+        arguments.check_names(forms, fitted)
         for name, each in fitted.items():
             each.check_transform(name, options.transform)
         _check_values(options.transform, first, fitted)
@@ -277,15 +277,12 @@ def _check_values(transform: Any, first: Columns, decoders: Mapping[str, ColumnD
     for name, values in first.items():
         if isinstance(values, np.ndarray):
             sample[name] = values[0]
-        elif name in decoders and _holds_float_arrays(decoders[name]):
+            continue
+        forms = decoders[name].forms().values() if name in decoders else ()
+        if any(len(form.shape) == 3 and np.issubdtype(form.dtype, np.floating) for form in forms):
             with contextlib.suppress(DecodeError):  # `on_error` says what becomes of it
                 sample[name] = decoders[name].original(values)
     check(sample)
-
-
-def _holds_float_arrays(decoder: ColumnDecoder) -> bool:
-    forms = decoder.forms().values()
-    return any(len(form.shape) == 3 and np.issubdtype(form.dtype, np.floating) for form in forms)
 
 
 def _with_parts(reader: Reader, fitted: Mapping[str, ColumnDecoder], seed: int) -> Reader:
@@ -357,14 +354,6 @@ def _make_device_store(
     rest = RestStore(schema, length, layout, room=length - room, planned=needed - room)
     device = DeviceStore(schema, length, layout, room)
     return MixedStore(device, rest, rows=schema, length=length, layout=layout)
-
-
-def _check_names(schema: RowSchema) -> None:
-    """Refuse columns with names of entries that decoders make."""
-    made = []
-    for name, decoder in schema.decoders.items():
-        made += [entry for entry in decoder.entries(name) if entry != name]
-    arguments.check_names(schema.forms, made)
 
 
 def _make_reader(options: Options) -> Reader:

@@ -228,13 +228,8 @@ def _read_jpegs(
     for row, fault in failures.items():
         _refuse(headers, jpegs[row], fault)
     lossless = (headers.kind[jpegs] == JPEG) & (headers.coding[jpegs] == LOSSLESS)
-    _refuse_lossless(headers, jpegs[lossless].tolist())
-
-
-def _refuse_lossless(headers: Headers, rows: list[int]) -> None:
-    """Refuse good lossless JPEGs if this Pillow cannot decode them."""
-    if rows and not pillow.reads_lossless_jpegs():
-        for row in rows:
+    if lossless.any() and not pillow.reads_lossless_jpegs():
+        for row in jpegs[lossless].tolist():
             reason = "a lossless JPEG: Pillow reads these with libjpeg-turbo 3 or later"
             _refuse(headers, row, reason)
 

@@ -74,7 +74,10 @@ def confirm_headers(
 
     agrees = _frames_agree(starts, stops, rows[is_jpeg & (kind == JPEG)], stored)
     others = rows[~is_jpeg & (kind == OTHER)]
-    agrees[others] = _formats_are_known(starts[others], stops[others])
+    # Of a format that Pillow opens; the sides are compared when the file is decoded.
+    heads = read_windows(starts[others], _MAGIC_BYTES, stops[others]).tolist()
+    formats = [format_of(head) for head in heads]
+    agrees[others] = [format is not None and pillow.has_codec(format) for format in formats]
     return _read_rows(encoded, (~agrees).nonzero()[0], stored, max_pixels, truncated)
 
 
@@ -126,16 +129,6 @@ def _by_file(values: np.ndarray, row: np.ndarray, count: int) -> np.ndarray:
     column = np.zeros(count, values.dtype)
     column[row] = values
     return column
-
-
-def _formats_are_known(starts: np.ndarray, stops: np.ndarray) -> list[bool]:
-    """Return True for the files of a format that Pillow opens.
-
-    Their sides are compared when they are decoded.
-    """
-    heads = read_windows(starts, _MAGIC_BYTES, stops).tolist()
-    formats = [format_of(head) for head in heads]
-    return [format is not None and pillow.has_codec(format) for format in formats]
 
 
 def _read_rows(
