@@ -58,8 +58,7 @@ def decode_batch(
     if on_error == "replace":
         return _Replacement(read, decoder, reader).decode()
 
-    checked, _ = decoder.check(read.columns, read.stored)
-    decoded = decoder.decode(read, checked)
+    decoded = decoder.decode(read)
     if not decoded.failures:
         return decoded
     try:

@@ -85,8 +85,13 @@ class ColumnsDecoder:
                 failures.setdefault(row, (name, reason))
         return checked, failures
 
-    def decode(self, read: ReadBatch, checked: Mapping[str, Any]) -> DecodedBatch:
-        """Return the decoded columns of a batch; a row needs all of them to be valid."""
+    def decode(self, read: ReadBatch, checked: Mapping[str, Any] | None = None) -> DecodedBatch:
+        """Return the decoded columns of a batch; a row needs all of them to be valid.
+
+        Args:
+          read: the batch.
+          checked: what `check` has told of its columns; None to look at them now.
+        """
         wanted = read.indices != PADDING
         positions = read.positions if self.with_replacement else None
         # What they draw from, one word for each record: its columns draw from the same.
@@ -97,7 +102,11 @@ class ColumnsDecoder:
         try:
             for name, decoder in self.decoders.items():
                 values = read.columns[name]
-                found = decoder.decode_rows(values, checked[name], decoded, wanted, keys)
+                if checked is None:
+                    told, _ = decoder.check_rows(values, read.stored.get(name))
+                else:
+                    told = checked[name]
+                found = decoder.decode_rows(values, told, decoded, wanted, keys)
                 decoded[name] = found
                 for row, reason in found.failures.items():
                     failures.setdefault(row, (name, reason))

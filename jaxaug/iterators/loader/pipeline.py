@@ -180,7 +180,10 @@ class Pipeline(Generic[T]):
             if self._stopped:
                 return False
 
-        results = self._begin(read, pool)
+        if read.error is None and not read.is_kept:
+            results = [pool.submit(self._build, read)]
+        else:
+            results = self._launched(read)
         with self._changed:
             if self._stopped:
                 results[0].cancel()
@@ -190,10 +193,8 @@ class Pipeline(Generic[T]):
             self._changed.notify_all()
             return True
 
-    def _begin(self, read: ReadBatch, pool: ThreadPoolExecutor) -> "list[Future[T]]":
-        """Return the futures of the batches; of those that are launched only, they are done."""
-        if read.error is None and not read.is_kept:
-            return [pool.submit(self._build, read)]
+    def _launched(self, read: ReadBatch) -> "list[Future[T]]":
+        """Return the futures, all done, of batches that are kept, or could not be read."""
         results: list[Future[T]] = [Future() for _ in read.cursors]
         try:
             if read.error is not None:
