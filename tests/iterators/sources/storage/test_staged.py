@@ -309,6 +309,7 @@ def test_the_timeout_counts_reads_however_many_there_are(tmp_path, stalls):
 
     def slow(file, offset, destination):
         stalls.now += 0.02  # in four threads
+        time.sleep(0.001)  # so that the clock is looked at between them
         destination[:] = contents[0][offset:][: len(destination)]
         return len(destination)
 
