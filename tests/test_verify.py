@@ -127,10 +127,25 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch, capsys):
     assert again.checked == 140 and again.findings == result.findings
 
 
+# The third piece is never written, however late it is that somebody looks.
+PAUSES = """
+import itertools, sys, time
+from jaxaug import _verify
+from jaxaug.__main__ import main
+add, pieces = _verify.Journal.add, itertools.count(1)
+def pausing(journal, *piece):
+    if next(pieces) == 3:
+        time.sleep(600)
+    add(journal, *piece)
+_verify.Journal.add = pausing
+main(sys.argv[1:])
+"""
+
+
 def test_no_process_outlives_a_kill(tmp_path):
     """Of a real one: the journal stays, and the processes that decode end."""
     root = folder(tmp_path, [encode(np.tile(PICTURE, (20, 20, 1)))] * 640)
-    command = [sys.executable, "-m", "jaxaug", "verify", str(root), "--processes", "2"]
+    command = [sys.executable, "-c", PAUSES, "verify", str(root), "--processes", "2"]
     journal = root / "jaxaug-bad.json.verify"
     with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
         while not journal.exists() or journal.read_text().count("\n") < 3:
