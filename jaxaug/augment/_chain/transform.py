@@ -115,7 +115,7 @@ class Transform(Operator):
         """Raise ValueError for float images of a sample that are not in [0, 1].
 
         A call does so for all that it can read. In a Loader, which traces it, it can read nothing:
-        it is given the first record.
+        it is given a few records.
         """
         check_values(sample, self._targets())
 

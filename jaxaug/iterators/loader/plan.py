@@ -11,13 +11,14 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
+from jaxaug._typing import Values
 from jaxaug.decode import ColumnDecoder, Decoder, default_decoder, share
 from jaxaug.errors import DecodeError
 from jaxaug.iterators.loader import arguments
 from jaxaug.iterators.loader.arguments import Options
 from jaxaug.iterators.loader.batch_function import BatchFunction, computes_in_turn
 from jaxaug.iterators.loader.builder import BatchBuilder, BatchForm, KeepingBuilder
-from jaxaug.iterators.loader.columns import Columns, form_of
+from jaxaug.iterators.loader.columns import Columns, count_rows, form_of, take_rows
 from jaxaug.iterators.loader.compile import CompiledBatch, compile_batch, configuration
 from jaxaug.iterators.loader.cpu_threads import deadlock_note
 from jaxaug.iterators.loader.decode import ColumnsDecoder
@@ -34,6 +35,8 @@ from jaxaug.iterators.samplers.sampler import Sampler, Sequential
 from jaxaug.iterators.sources.protocol import Source, Stream
 from jaxaug.sharding._assemble import RowLayout
 from jaxaug.sharding._mesh import local_row_ranges, spans_processes
+
+_MAX_LOOKED_AT = 16  # records whose floats are looked at, beside the first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,7 +247,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         arguments.check_names(forms, fitted)
         for name, each in fitted.items():
             each.check_transform(name, options.transform)
-        _check_values(options.transform, first, fitted)
+        _check_values(options.transform, first, fitted, reader, int(options.seed))
         reader = _with_parts(reader, fitted, int(options.seed))
         store, reader = _keep(options, reader, schema, layout)
     except BaseException:
@@ -268,21 +271,41 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
     )
 
 
-def _check_values(transform: Any, first: Columns, decoders: Mapping[str, ColumnDecoder]) -> None:
-    """Let a transform that can look at the first record do so: it is traced from then on."""
+def _check_values(
+    transform: Any,
+    first: Columns,
+    decoders: Mapping[str, ColumnDecoder],
+    reader: Reader,
+    seed: int,
+) -> None:
+    """Let a transform that can look at a few records do so: it is traced from then on."""
     check = getattr(transform, "check_values", None)
     if check is None:
         return
-    sample: dict[str, Any] = {}
-    for name, values in first.items():
-        if isinstance(values, np.ndarray):
-            sample[name] = values[0]
-            continue
-        forms = decoders[name].forms().values() if name in decoders else ()
-        if any(len(form.shape) == 3 and np.issubdtype(form.dtype, np.floating) for form in forms):
-            with contextlib.suppress(DecodeError):  # `on_error` says what becomes of it
-                sample[name] = decoders[name].original(values)
+    sample = {name: _to_look_at(values, decoders.get(name)) for name, values in first.items()}
+    sample = {name: value for name, value in sample.items() if value is not None}
     check(sample)
+    if not isinstance(reader, RecordReader):  # a stream may have to wait for more of them
+        return
+    for name, value in sample.items():
+        if value.ndim in (2, 3) and np.issubdtype(value.dtype, np.floating):
+            for values in reader.read_sample(name, _MAX_LOOKED_AT, seed):
+                for row in range(count_rows(values)):
+                    more = _to_look_at(take_rows(values, slice(row, row + 1)), decoders.get(name))
+                    check({} if more is None else {name: more})
+
+
+def _to_look_at(values: Values, decoder: ColumnDecoder | None) -> np.ndarray | None:
+    """Return the value of one record where a transform may have to see it."""
+    if isinstance(values, np.ndarray):
+        return values[0]
+    if decoder is None:
+        return None
+    forms = decoder.forms().values()
+    if any(len(form.shape) == 3 and np.issubdtype(form.dtype, np.floating) for form in forms):
+        with contextlib.suppress(DecodeError):  # `on_error` says what becomes of it
+            return decoder.original(values)
+    return None
 
 
 def _with_parts(reader: Reader, fitted: Mapping[str, ColumnDecoder], seed: int) -> Reader:

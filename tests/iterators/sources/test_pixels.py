@@ -247,9 +247,11 @@ def test_a_callable_that_gives_the_same_iterator_again_is_refused():
 
 @pytest.mark.parametrize("name", ["image", "right"])
 def test_floats_that_a_chain_would_clip_are_refused(pixels, name):
-    """A chain that is traced cannot see them: the Loader shows it the first record."""
+    """A chain that is traced cannot see them: the Loader shows it some records."""
     unit = pixels / np.float32(255)
-    columns = {"image": unit, "right": unit, name: np.float32(pixels)}
+    levels = np.float32(pixels)
+    levels[0] = 0  # the first record tells nothing
+    columns = {"image": unit, "right": unit, name: levels}
     image = columns.pop("image")
     chain = augment.Compose([augment.RandomInvert()], targets={"right": "image"})
     with pytest.raises(ValueError, match=r"float image.* in \[0, 1\], got values from .* to 2\d\d"):
@@ -263,8 +265,9 @@ def test_decoded_floats_that_a_chain_would_clip_are_refused():
     """Numbers are those of the file: 0 to 255 here."""
     chain = augment.Compose([augment.RandomInvert()])
     options = {"decode": decode.Image(dtype="float32"), "sharding": one_device()}
+    images = [encode(np.zeros((8, 9, 3), np.uint8)), *jpegs(3)]
     with pytest.raises(ValueError, match=r"float image in \[0, 1\], got values from .* to 2\d\d"):
-        Loader(InMemory(jpegs(4)), 4, transform=chain, **options)
+        Loader(InMemory(images), 4, transform=chain, **options)
 
     def scaled(key, sample):
         return chain(key, {**sample, "image": sample["image"] / 255})
