@@ -1,5 +1,8 @@
-"""Packets that no other frame refers to: without them the others decode to the same pixels."""
+"""Packets that no other frame refers to, without which the others decode to the same pixels, and
+those from which decoding cannot begin although a container says so.
+"""
 
+from collections.abc import Callable
 from typing import Any
 
 _MAX_UNITS = 64  # of a packet, looked at: parameter sets and messages stand before the slices
@@ -36,15 +39,28 @@ class References:
             return False
         return self._no_reference(memoryview(packet))
 
+    def begins(self, packet: Any) -> bool:
+        """Return True if decoding may begin with a packet of PyAV.
+
+        Encoders that refresh a picture part by part mark where that starts, ITU-T H.264 section
+        D.2.8; its slices are predicted, and FFmpeg shows nothing until all parts have come.
+        """
+        if not packet.is_keyframe or self._hevc or not self._length_bytes:
+            return packet.is_keyframe
+        return not self._first(memoryview(packet), _h264_predicted)
+
     def _no_reference(self, data: memoryview) -> bool:
         """Return True if no frame refers to a picture, its first slice standing for all."""
+        return self._first(data, self._hevc_idle if self._hevc else _h264_idle)
+
+    def _first(self, data: memoryview, asked: Callable[[int, int], bool | None]) -> bool:
+        """Return what is said of the first slice, from its first two bytes; False without one."""
         start = 0
         for _ in range(_MAX_UNITS):
             first = start + self._length_bytes
             if first + 1 >= len(data):
                 break
-            idle = self._hevc_idle if self._hevc else _h264_idle
-            found = idle(data[first], data[first + 1])
+            found = asked(data[first], data[first + 1])
             if found is not None:
                 return found
             start = first + int.from_bytes(data[start:first], "big")
@@ -62,3 +78,15 @@ def _h264_idle(header: int, second: int) -> bool | None:
     """Return True for a slice to which no frame refers; None for no slice."""
     del second
     return header >> 5 & 3 == 0 if 1 <= header & 31 <= 5 else None
+
+
+def _h264_predicted(header: int, second: int) -> bool | None:
+    """Return True for a slice of type P or B that begins a picture; None for no slice.
+
+    Behind the header are first_mb_in_slice, 0 in one bit, and slice_type, both of variable length:
+    ITU-T H.264 section 7.3.3, tables 7-6 and 9-2.
+    """
+    if not 1 <= header & 31 <= 5:
+        return None
+    p, b = second >> 6 == 0b11, second >> 4 == 0b1010
+    return p or b or second >> 2 in (0b100110, 0b100111)  # all slices of the picture are so

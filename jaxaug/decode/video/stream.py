@@ -123,26 +123,30 @@ def read_table(
     """Return the table of a stream, and the packets if the file does not hold them as they are.
 
     Raises:
-      DecodeError: there are no frames, or too many.
+      DecodeError: there are no frames, or too many, or their colors are in a palette of the file.
     """
     context = stream.codec_context
     references = References(context.name, context.extradata)
     rows: list[tuple[int, ...]] = []
     packets: list[bytes | memoryview] = []
     inside = True
+    # AVI has no times of presentation: FFmpeg gives packets of these codecs those of decoding.
+    guessed = kind == "avi" and context.name in ("h264", "hevc") and context.has_b_frames
     for packet in container.demux(stream):
         if not packet.size:
             continue
         if len(rows) == _MAX_PACKETS:
             raise DecodeError(f"it has more than {_MAX_PACKETS:,} frames")
+        if packet.has_sidedata("palette"):
+            raise DecodeError("its colors are a palette beside the packets, which is not read")
         content = bytes(packet)
         offset = _place(data, packet.pos, content)
         inside = inside and offset >= 0 and not packet.has_sidedata("new_extradata")
         # show_frame, RFC 6386 section 9.1
         hidden = packet.is_discard or (context.name == "vp8" and not content[0] & 16)
-        time = NONE if packet.pts is None else packet.pts
+        time = NONE if packet.pts is None or guessed else packet.pts
         idle = references.droppable(packet)
-        rows.append((time, packet.is_keyframe, not hidden, idle, offset, len(content)))
+        rows.append((time, references.begins(packet), not hidden, idle, offset, len(content)))
         packets.append(content if offset < 0 else data[offset : offset + len(content)])
     times, keys, shown, idle, offsets, sizes = np.array(rows, np.int64).reshape(-1, 6).T
     if not shown.any():

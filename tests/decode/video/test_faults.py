@@ -157,6 +157,18 @@ def test_an_encrypted_video_has_a_reason():
         assert reason(broken)
 
 
+def test_colors_of_a_palette_in_the_file_are_refused():
+    """Packets alone would give them in black."""
+    file = io.BytesIO()
+    with av.open(file, "w", "mov") as output:
+        stream = output.add_stream("qtrle", 25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "gray"
+        frame = av.VideoFrame.from_ndarray(np.full((48, 64), 99, np.uint8), format="gray")
+        output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    assert reason(file.getvalue()).startswith("its colors are a palette beside the packets")
+
+
 def test_times_that_repeat_or_run_backwards_give_each_frame_once():
     data = bytearray(kind("h264"))
     start = data.index(b"ctts") + 12  # of composition offsets, ISO 14496-12 section 8.6.1.3

@@ -96,6 +96,31 @@ def test_turned_videos_are_upright(name, degrees):
     assert found[7].color[2:] == (siting if name == "h264" else (0, 0))
 
 
+REFRESHED = {"x264-params": "intra-refresh=1:keyint=6"}
+
+
+def test_decoding_does_not_begin_where_a_picture_is_refreshed_part_by_part():
+    data = video(24, (64, 96), **REFRESHED)
+    expected = all_frames(data)
+    with VideoFile(memoryview(data), MAX_PIXELS) as file:
+        assert np.flatnonzero(file.table.keys).tolist() == [0]  # the container says four
+    for numbers in ([7], [23], [6, 13], range(24)):
+        for number, planes in decoded(data, numbers)[0].items():
+            np.testing.assert_array_equal(planes.luma, planes_of(expected[number], Codec()).luma)
+
+
+@pytest.mark.parametrize("codec", ["libx264", "mpeg4"])
+def test_frames_of_an_avi_with_b_frames_are_in_the_order_of_its_decoder(codec):
+    """AVI has no times of presentation, only an order of packets."""
+    data = video(15, codec=codec, container="avi", bf="2")
+    expected = all_frames(data)
+    for numbers in ([4], [14], [3, 9], range(len(expected))):
+        found = decoded(data, numbers)[0]
+        assert found.keys() == set(numbers)
+        for number, planes in found.items():
+            np.testing.assert_array_equal(planes.luma, planes_of(expected[number], Codec()).luma)
+
+
 def test_an_edit_list_hides_frames():
     """Twice as long a group of pictures, cut by an edit list to begin at its fifth frame."""
     data = bytearray(kind("h264"))
