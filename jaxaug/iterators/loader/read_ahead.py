@@ -27,7 +27,7 @@ def rest_of_runs(
       runs: of the sampler: how many records of its run are before each position, and from it on.
       positions: int64[k, r], of the rows of k batches, one after the other; negative for none.
       lanes: positions from a record to the next one of its run.
-      most: records of a run that come together, counted from its begin.
+      most: records of a run that may come together; a longer one comes in equal parts.
       since: the first position of those that were ever asked about.
 
     Returns:
@@ -35,9 +35,11 @@ def rest_of_runs(
     """
     positions = positions[positions >= 0]
     before, left = runs(positions)
-    begins = (before % most == 0) | (positions - lanes < since)
+    run = before + left
+    part = -(-run // -(-run // most))  # equal ones, rounded up
+    begins = (before % part == 0) | (positions - lanes < since)
     starts = positions[begins]
-    counts = np.minimum(left, most - before % most)[begins]
+    counts = np.minimum(left, part - before % part)[begins]
     step = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.repeat(starts, counts) + lanes * step
 

@@ -11,6 +11,10 @@ import pytest
 from jaxaug import Loader
 from jaxaug.iterators import Blocks, Concat, InMemory, Subset
 from jaxaug.iterators.loader.read_ahead import rest_of_runs
+from jaxaug.iterators.loader.reader import BatchPlan, RecordReader
+from jaxaug.iterators.loader.state import Cursor
+from jaxaug.iterators.sources.storage.files import DataFile
+from jaxaug.iterators.sources.storage.staged import Staged
 from tests.images import jpegs
 from tests.iterators.loaders import N, no_threads_soon, one_device
 
@@ -111,6 +115,54 @@ def test_each_position_is_held_once_after_a_resume(start, most, lanes):
         assert np.isin(positions, np.concatenate(found)).all()
     found = np.concatenate(found)
     assert np.unique(found).size == found.size and found.min() == start
+
+
+def test_a_long_epoch_of_blocks_takes_a_request_for_8_mb():
+    """With records of 79 kB, the bound of what waits, and bytes that nobody writes."""
+    size, count, asked = 79_000, 300_000, []
+
+    def read(file, offset, destination):
+        asked.append(len(destination))
+        return len(destination)
+
+    file = DataFile("http://host/a.tar", size * count, '"1"')
+    source = Made(Staged([file], timeout=600.0, read=read), size, count)
+    reader = RecordReader(source=source, sampler=Blocks(count))
+    plan = BatchPlan(256, np.arange(256), drop=True, epochs=1)
+    rows = sum(len(batch.indices) for batch in reader.batches(plan, Cursor(0, 0)))
+    assert rows == count // 256 * 256
+    assert sum(asked) == rows * size  # nothing twice
+    # The first batch comes by itself, and the first and the last run of a lane are shorter.
+    assert len(asked) < 1.07 * rows * size / (8 << 20) + 2 * 256
+    assert max(asked) < 1.5 * (8 << 20)
+
+
+class Made:
+    """Records of one size, one after the other in a file."""
+
+    def __init__(self, storage, size, count):
+        self.storage = storage
+        self.size = size
+        self.count = count
+        self.records_ahead = (256 << 20) // size
+
+    def __len__(self):
+        return self.count
+
+    def _ranges(self, indices):
+        return np.zeros(len(indices), int), indices * self.size, np.full(len(indices), self.size)
+
+    def read(self, indices):
+        return {"image": self.storage.read(*self._ranges(indices))[0]}
+
+    def hold(self, indices, keeper):
+        self.storage.hold(*self._ranges(indices), keeper)
+
+    def describe(self, index):
+        return {"record": index}
+
+    def fingerprint(self):
+        return "made"
 
 
 def test_a_batch_that_cannot_be_read_fails_alone(images):

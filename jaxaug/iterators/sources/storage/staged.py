@@ -25,7 +25,7 @@ _REMOTE_THREADS = 128  # which wait for a server most of their time
 _REQUEST_SHARE = 0.25  # of the timeout, for one request
 _TASKS_PER_THREAD = 4  # that a batch is divided into
 _ONCE = Patience(retries=0)
-_MAX_SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
+_SPAN = 8 << 20  # bytes, about, of the reads that a long run is divided into for the pool
 
 
 class Staged:
@@ -315,12 +315,15 @@ def _merge(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray):
     stop = (offsets + lengths)[order]
     first = np.ones(order.size, bool)
     first[1:] = (file[1:] != file[:-1]) | (start[1:] > stop[:-1] + _MAX_GAP)
-    run_start = start[first][np.cumsum(first) - 1]
-    part = (start - run_start) // _MAX_SPAN
-    first[1:] |= part[1:] != part[:-1]
     heads = np.flatnonzero(first)
     if not heads.size:
         return [], np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+    run = np.cumsum(first) - 1
+    size = (np.maximum.reduceat(stop, heads) - start[heads])[run]
+    parts = np.maximum(np.rint(size / _SPAN), 1).astype(np.int64)  # equal ones
+    part = (start - start[heads][run]) * parts // np.maximum(size, 1)
+    first[1:] |= part[1:] != part[:-1]
+    heads = np.flatnonzero(first)
     sizes = np.maximum.reduceat(stop, heads) - start[heads]
     bases = np.cumsum(sizes) - sizes
     spans = [
