@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import os
+import threading
 import time
 from collections import Counter
 from types import SimpleNamespace
@@ -536,6 +537,15 @@ def test_records_that_were_not_foreseen_go_to_the_host(monkeypatch):
     source = InMemory(jpegs(N), {"label": np.arange(N)})
     records = assert_same_batches(source, "device", shuffle=False, last_batch="pad")
     assert records == N
+
+
+@pytest.mark.parametrize("keep", ["host", "disk"], indirect=True)
+def test_rows_are_gathered_by_several_threads(keep, monkeypatch):
+    monkeypatch.setattr(host_store, "_THREAD_BYTES", 100)
+    monkeypatch.setattr(host_store, "usable_cpus", lambda: 3)
+    assert_same_batches(annotated(jpegs(N)), keep, last_batch="pad")
+    names = [thread.name for thread in threading.enumerate()]
+    assert not [name for name in names if name.startswith("jaxaug-gather")]
 
 
 def test_free_bytes_are_those_of_the_fullest_device(monkeypatch):
