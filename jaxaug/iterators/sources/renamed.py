@@ -1,4 +1,4 @@
-"""A source whose columns have other names."""
+"""A source whose columns have other names, or whose texts are columns."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,45 +6,68 @@ from typing import Any
 import numpy as np
 
 from jaxaug._typing import Features, Values
-from jaxaug.decode import ColumnDecoder
+from jaxaug.decode import ColumnDecoder, Encoded
 from jaxaug.iterators.sources.protocol import Source
 
 
 class Renamed:
-    """A source whose columns have other names: sounds of a tar as "audio", say.
+    """A source whose columns have other names, sounds of a tar as "audio", say; or its texts too.
 
     The name of a column decides how it is decoded where neither the source nor the Loader's
-    `decode` says more.
+    `decode` says more. Texts, which `source.texts` gives by name, become columns of encoded bytes
+    for `decode.Tokenized`.
 
     Args:
       source: any random access source.
       names: {name: new name} of columns.
+      texts: {name of a text: name of its column}: an extension or a name in `json` of WebDataset, a
+        column of strings of Parquet, what `source.texts` takes.
+      missing: the text of a record that has none; None for a SourceError.
 
     Raises:
-      ValueError: two columns would have one name.
+      ValueError: two columns would have one name, or the source has no texts.
 
     Example:
       >>> from jaxaug.iterators import InMemory
-      >>> source = Renamed(InMemory([b"RIFF"]), {"image": "audio"})
-      >>> list(source.read(np.array([0])))
-      ['audio']
+      >>> source = InMemory([b"RIFF"], {"caption": np.array(["a dog barks"])})
+      >>> source = Renamed(source, {"image": "audio"}, texts={"caption": "words"})
+      >>> columns = source.read(np.array([0]))
+      >>> list(columns), bytes(columns["words"].view(0))
+      (['audio', 'words'], b'a dog barks')
     """
 
-    def __init__(self, source: Source, names: Mapping[str, str]):
+    def __init__(
+        self,
+        source: Source,
+        names: Mapping[str, str] | None = None,
+        *,
+        texts: Mapping[str, str] | None = None,
+        missing: str | None = None,
+    ):
         self.source = source
-        self.names = dict(names)
-        if len(set(self.names.values())) < len(self.names):
-            raise ValueError(f"`names` must give different names, got {self.names}.")
+        self.names = dict(names or {})
+        self.text_columns = dict(texts or {})
+        self.missing = missing
+        for argument, given in (("names", self.names), ("texts", self.text_columns)):
+            if len(set(given.values())) < len(given):
+                raise ValueError(f"`{argument}` must give different names, got {given}.")
+        if self.text_columns and not hasattr(source, "texts"):
+            raise ValueError(
+                f"`texts` must be left out: {type(source).__name__} has no method `texts` that "
+                "reads them."
+            )
 
     def __len__(self) -> int:
         return len(self.source)
 
     def __repr__(self) -> str:
-        return f"Renamed({self.source!r}, {self.names})"
+        texts = f", texts={self.text_columns}" if self.text_columns else ""
+        return f"Renamed({self.source!r}, {self.names}{texts})"
 
     def __getattr__(self, name: str) -> Any:
         # `classes`, `labels`, `path` of the source; pickle asks before there is one.
-        if name.startswith("_") or name in ("source", "names", "headers", "untrusting"):
+        own = ("source", "names", "text_columns", "missing", "headers", "untrusting")
+        if name.startswith("_") or name in own:
             raise AttributeError(name)
         return getattr(self.source, name)
 
@@ -59,8 +82,19 @@ class Renamed:
         return self._renamed(getattr(self.source, "decoders", {}))
 
     def read(self, indices: np.ndarray) -> Mapping[str, Values]:
-        """Read the source's records."""
-        return self._renamed(self.source.read(indices))
+        """Read the source's records, and the texts that are columns."""
+        columns = self._renamed(self.source.read(indices))
+        if not self.text_columns:
+            return columns
+        found = self.texts(indices, list(self.text_columns), self.missing)
+        texts = {
+            column: Encoded.from_bytes([text.encode() for text in found[name]])
+            for name, column in self.text_columns.items()
+        }
+        twice = sorted(texts.keys() & columns.keys())
+        if twice:
+            raise ValueError(f"`texts` must give names that no column has, got {twice}.")
+        return columns | texts
 
     def texts(
         self, indices: np.ndarray, names: Sequence[str], missing: str | None = None

@@ -1,6 +1,7 @@
 """Several images in a record, and texts beside them."""
 
 import io
+import json
 import pickle
 import tarfile
 
@@ -14,7 +15,7 @@ import pytest
 from jaxaug import Loader, augment
 from jaxaug.decode import Encoded, Image, Ragged, Tokenized, decode_image
 from jaxaug.errors import DecodeError, SourceError
-from jaxaug.iterators import Concat, InMemory, Parquet, WebDataset
+from jaxaug.iterators import Concat, InMemory, Parquet, Renamed, WebDataset
 from tests.images import encode, picture
 from tests.iterators.loaders import named_sharding, one_device
 
@@ -184,6 +185,60 @@ def test_an_interleaved_webdataset_has_lists_of_images(tmp_path):
         WebDataset(path, image="*.jpg")
     with pytest.raises(ValueError, match="`image` must name single images beside `mask`"):
         WebDataset(path, image="*.png", mask="seg.png")
+
+
+def tar_of_texts(path, files, texts):
+    """Records of an image, a text of their own and one in JSON."""
+    with tarfile.open(path, "w") as tar:
+        for record, (file, text) in enumerate(zip(files, texts)):
+            inside = json.dumps({"caption": text[::-1], "label": record}).encode()
+            for extension, data in (("png", file), ("txt", text.encode()), ("json", inside)):
+                member = tarfile.TarInfo(f"{record:03d}.{extension}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+
+
+@pytest.mark.parametrize("container", ["tar", "tar json", "parquet", "memory"])
+def test_texts_of_a_source_are_columns(tmp_path, container):
+    texts = [f"Zeile {k} von über {10 * k} Wörtern" for k in range(6)]
+    files = [encode(picture(k, 20, 30), "PNG") for k in range(6)]
+    name = {"tar": "txt"}.get(container, "caption")
+    if container.startswith("tar"):
+        tar_of_texts(tmp_path / "a.tar", files, texts)
+        source = WebDataset(tmp_path / "a.tar")
+    elif container == "parquet":
+        table = pyarrow.table({"image": files, "caption": texts})
+        pyarrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=4)
+        source = Parquet(tmp_path / "a.parquet", label=None)
+    else:
+        source = InMemory(files, {"caption": np.array(texts)})
+    expected = [text[::-1] if container == "tar json" else text for text in texts]
+    source = pickle.loads(pickle.dumps(Renamed(source, texts={name: "words"})))
+    code = {"words": Tokenized(lambda text: [ord(letter) for letter in text], 40)}
+    options = {"decode": code | {"image": Image(canvas=(20, 30))}, "sharding": one_device()}
+    batches = []
+    with Loader(source, 2, seed=3, **options) as loader:
+        for batch in loader:
+            batches.append((loader.get_state(), jax.device_get(batch)))
+    for _, batch in batches:
+        for record, row, length in zip(batch["index"], batch["words"], batch["words_length"]):
+            assert "".join(map(chr, row[:length])) == expected[record]
+    assert sorted(int(r) for _, batch in batches for r in batch["index"]) == list(range(6))
+    with Loader(source, 2, seed=3, **options) as loader:
+        loader.set_state(batches[0][0])
+        np.testing.assert_array_equal(next(loader)["words"], batches[1][1]["words"])
+
+
+def test_wrong_texts_are_named():
+    source = InMemory(LISTS, {"caption": np.array(["a"] * len(LISTS))})
+    with pytest.raises(ValueError, match=r"names that no column has, got .'image'"):
+        Renamed(source, texts={"caption": "image"}).read(np.arange(2))
+    with pytest.raises(ValueError, match="`texts` must give different names"):
+        Renamed(source, texts={"caption": "a", "title": "a"})
+    with pytest.raises(SourceError, match="record 1 has no text 'title'"):
+        Renamed(source, texts={"title": "words"}).read(np.array([1]))
+    blank = Renamed(source, texts={"title": "words"}, missing="").read(np.array([1]))
+    assert blank["words"].lengths.tolist() == [0]
 
 
 def test_one_draw_for_all_images_or_one_each():
