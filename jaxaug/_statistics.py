@@ -71,7 +71,7 @@ def statistics(source: Any, form: PixelForm, processes: int | None = None) -> St
       processes: None for one on each CPU that this process may use.
 
     Raises:
-      SourceError: no image could be read, or their channels differ.
+      SourceError: no image could be read, their channels differ, or one has no data at all.
     """
     count = len(source)
     journal = Journal(_journal_path(source, form), [source.fingerprint(), count, repr(form)])
@@ -161,9 +161,14 @@ def _finish(parts: Sequence[Sums], full: int) -> Statistics:
         raise SourceError("no image could be read: `python -m jaxaug verify` tells why.")
     sums = _joined(parts)
     means, deviations = [], []
+    if 0 in sums.pixels:
+        raise SourceError(
+            f"channel {sums.pixels.index(0)} has no pixel with data: all are NaN, infinite or the "
+            "number that stands for none. Leave it out by --bands."
+        )
     for count, total, squares in zip(sums.pixels, sums.total, sums.squares):
-        mean = Fraction(total) / max(count, 1)
-        variance = Fraction(squares) / max(count, 1) - mean * mean
+        mean = Fraction(total) / count
+        variance = Fraction(squares) / count - mean * mean
         means.append(float(mean / full))
         deviations.append(math.sqrt(max(variance, 0)) / full)
     return Statistics(tuple(means), tuple(deviations), tuple(sums.pixels), sums.images, sums.bad)

@@ -86,6 +86,15 @@ def test_bands_of_16_bits_without_nodata(tmp_path):
     assert few.mean == (found.mean[3], found.mean[1])
 
 
+def test_a_channel_without_data_is_an_error(tmp_path):
+    """Its mean is no number: 0 and 1 for it would be told by nobody."""
+    image = np.ones((4, 5, 2), np.float32)
+    image[..., 1] = np.nan
+    source = ImageFolder(folder(tmp_path / "data", [tiff(image)] * 3, ".tif"))
+    with pytest.raises(SourceError, match="channel 1 has no pixel with data"):
+        statistics(source, PixelForm(2, "float32"), processes=1)
+
+
 def test_floats_without_nan_and_infinities(tmp_path):
     images = [RNG.normal(250, 3, (6, 5, 2)).astype(np.float32) for _ in range(3)]
     data = [image.copy() for image in images]
