@@ -73,7 +73,8 @@ def decode_deep(
     stored = (width, height) if TRANSPOSE[layout.orientation] else size
     dtype = np.dtype(np.float32) if form.dtype == "float32" else pixels.dtype
     nodata = nodata_of(layout, form)
-    pixels = to_dtype(shrink(pixels, stored, dtype, nodata), bits, form.dtype)
+    small = shrink(pixels, stored, dtype, nodata, form.channels == "rgba")
+    pixels = to_dtype(small, bits, form.dtype)
     return upright(pixels, layout.orientation)
 
 

@@ -220,21 +220,26 @@ def _decode_colors(
     data: memoryview, header: Headers, size: tuple[int, int], channels: str
 ) -> np.ndarray:
     """Return uint8[h, w, channels], the colors of an image of 8 bits."""
-    pixels = np.empty((*size, COLORS[channels]), np.uint8)
-    if channels != "rgba":
-        decode_into(data, header, size, pixels)
-        return pixels
-
-    colors = np.empty((*size, 3), np.uint8)
-    decode_into(data, header, size, colors)
-    pixels[..., :3] = colors
-    pixels[..., 3] = 255
-    if header.kind != JPEG:
+    alpha = None
+    if channels == "rgba" and header.kind != JPEG:
         format = format_of(data) or ""
         alpha = pillow.upright_alpha(data, format, int(header.orientation))
-        if alpha is not None:
-            pixels[..., 3] = _shrink(alpha, size, alpha.size)[..., 0]
-    return pixels
+    if alpha is None:
+        pixels = np.empty((*size, COLORS[channels]), np.uint8)
+        if channels != "rgba":
+            decode_into(data, header, size, pixels)
+            return pixels
+        colors = np.empty((*size, 3), np.uint8)
+        decode_into(data, header, size, colors)
+        pixels[..., :3] = colors
+        pixels[..., 3] = 255
+        return pixels
+
+    height, width = header.original_size().tolist()
+    colors = np.empty((height, width, 3), np.uint8)
+    decode_into(data, header, (height, width), colors)
+    pixels = np.dstack([colors, np.asarray(alpha)])
+    return shrink(pixels, size, pixels.dtype, None, alpha=True)
 
 
 def jpeg_scale(header: Headers, size: tuple[int, int]) -> int | None:
