@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug.decode.image.deep.embedded import check_embedded
 from jaxaug.decode.image.deep.layout import Layout
 from jaxaug.decode.image.deep.libraries import library, missing
 from jaxaug.errors import DecodeError
@@ -77,5 +78,11 @@ def _check_codec(dataset: Any) -> None:
 
 def decode(data: memoryview, layout: Layout) -> np.ndarray:
     """Return [h, w, samples], the stored values; YBR becomes RGB."""
-    pixels = library("pydicom.pixels").pixel_array(_read(data), index=layout.place)
+    dataset = _read(data)
+    if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
+        frames = int(dataset.get("NumberOfFrames") or 1)
+        encaps = library("pydicom.encaps")
+        frame = encaps.get_frame(dataset.PixelData, layout.place, number_of_frames=frames)
+        check_embedded(memoryview(frame), (layout.height, layout.width), "DICOM")
+    pixels = library("pydicom.pixels").pixel_array(dataset, index=layout.place)
     return pixels.reshape(layout.height, layout.width, layout.samples)

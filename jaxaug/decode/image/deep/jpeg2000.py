@@ -33,16 +33,9 @@ def read_layout(data: memoryview, page: int) -> Layout:
         raise DecodeError(reason)
     if not pillow.has_end(data):
         raise DecodeError("JPEG2000: truncated, no end of the codestream (EOC) behind a tile")
-    codestream = box(data, b"jp2c") or data  # boxes before it may hold others
-    found = _CODESTREAM.search(codestream)
-    if found is None:
-        raise DecodeError("JPEG2000: no codestream (SOC, SIZ)")
-    _, _, right, bottom, left, top, *_, samples = _SIZ.unpack_from(codestream, found.end())
-    at = found.end() + _SIZ.size
-    components = bytes(codestream[at : at + 3 * samples])
+    (height, width), components, samples = _codestream(data)
     depths = {depth for depth in components[::3]}
     sampled = set(components[1::3]) | set(components[2::3])
-    height, width = bottom - top, right - left
     if len(components) != 3 * samples or not samples or min(height, width) < 1:
         raise DecodeError(f"JPEG2000: {width} x {height} pixels of {samples} components")
     if len(depths) > 1 or sampled != {1}:
@@ -64,6 +57,22 @@ def read_layout(data: memoryview, page: int) -> Layout:
         alpha=alpha,
         by_pillow=palette or len(depths) > 1 or sampled != {1},
     )
+
+
+def stated_size(data: memoryview) -> tuple[int, int]:
+    """Return (height, width) of a codestream, or of that of a JP2."""
+    return _codestream(data)[0]
+
+
+def _codestream(data: memoryview) -> tuple[tuple[int, int], bytes, int]:
+    """Return (height, width), three bytes for each component, and how many of these there are."""
+    codestream = box(data, b"jp2c") or data  # boxes before it may hold others
+    found = _CODESTREAM.search(codestream)
+    if found is None:
+        raise DecodeError("JPEG2000: no codestream (SOC, SIZ)")
+    _, _, right, bottom, left, top, *_, samples = _SIZ.unpack_from(codestream, found.end())
+    at = found.end() + _SIZ.size
+    return (bottom - top, right - left), bytes(codestream[at : at + 3 * samples]), samples
 
 
 def _colors(header: memoryview | None, samples: int) -> tuple[str, str, bool]:

@@ -23,7 +23,7 @@ _TPS = ((100, 0), (1000, 0), (1, 10), (1, 30))
 _PREVIEW_SMALL = ((16, 0), (32, 0), (1, 5), (33, 9))
 _PREVIEW = ((1, 6), (65, 8), (321, 10), (1345, 12))
 _CFA = ((1, 0), (0, 2), (3, 4), (19, 8))
-_ALPHA, _SPOT, _FILTER = 0, 2, 5
+_ALPHA, _SPOT, _BLACK, _FILTER = 0, 2, 4, 5
 _GRAY = 1
 
 
@@ -56,8 +56,12 @@ def read_layout(data: memoryview, page: int) -> Layout:
         raise DecodeError(reason)
     bits = _Bits(_codestream(data)[2 : 2 + 4096])
     height, width = _size(bits)
-    layout = _metadata(bits, height, width)
-    return layout
+    return _metadata(bits, height, width)
+
+
+def stated_size(data: memoryview) -> tuple[int, int]:
+    """Return the (height, width) of an image before it is turned."""
+    return _size(_Bits(_codestream(data)[2:32]))
 
 
 def _codestream(data: memoryview) -> bytes:
@@ -130,6 +134,8 @@ def _extra(bits: _Bits) -> str:
     bits.read(8 * bits.choose(_NAME))
     if kind == _ALPHA:
         return "premultiplied" if bits.read(1) else "straight"
+    if kind == _BLACK:
+        raise DecodeError("JPEGXL: its colors are inks (CMYK), of which imagecodecs gives no black")
     if kind == _SPOT:
         bits.read(64)
     if kind == _FILTER:

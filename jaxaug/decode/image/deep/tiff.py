@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxaug.decode.image.deep.embedded import check_embedded
 from jaxaug.decode.image.deep.layout import COLOR_SAMPLES, Layout
 from jaxaug.decode.image.deep.libraries import library, missing
 from jaxaug.decode.image.deep.tiff_tags import Tags, read_tags, tags_at
@@ -325,9 +326,13 @@ def _by_tifffile(data: memoryview, layout: Layout) -> np.ndarray:
     for name in ("tifffile", "imagecodecs"):
         if reason := missing(name, "TIFF images with compression, or of unusual bits"):
             raise DecodeError(reason)
+    place = layout.place
+    if place.compression not in _CODECS and place.compression != _UNCOMPRESSED:
+        for start, count in zip(place.offsets.tolist(), place.counts.tolist()):
+            check_embedded(data[start : start + count], place.part, "TIFF")
     tifffile = library("tifffile")
     with tifffile.TiffFile(io.BytesIO(data)) as file:
-        file.filehandle.seek(layout.place.start)  # `file.pages[k]` walks over k directories
+        file.filehandle.seek(place.start)  # `file.pages[k]` walks over k directories
         page = tifffile.TiffPage(file, 0)
         pixels = page.asarray(maxworkers=1)
         axes = page.axes

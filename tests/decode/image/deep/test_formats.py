@@ -134,6 +134,21 @@ def test_jpeg_xl_is_upright(orientation):
     assert np.abs(found - decode(jpeg)).mean() < 2
 
 
+def test_inks_of_jpeg_xl_are_refused():
+    """Its wrapper gives no black: the other three are no colors."""
+    fields = [(1, 1), (0, 5), (1, 3)]  # 8 x 8 pixels
+    fields += [(0, 1), (0, 1), (0, 1), (0, 2), (1, 1), (1, 2)]  # 8 bits, one more channel:
+    fields += [(0, 1), (2, 2), (2, 4), (0, 1), (0, 2), (0, 2), (0, 2)]  # black
+    fields += [(0, 1), (1, 1), (0, 32)]
+    number = place = 0
+    for value, count in fields:
+        number |= value << place
+        place += count
+    data = b"\xff\x0a" + number.to_bytes((place + 7) // 8, "little")
+    assert "inks (CMYK)" in reason(data, channels="rgb", dtype="uint16")
+    assert "inks (CMYK)" in reason(data)
+
+
 @pytest.mark.parametrize("bits", [8, 10, 12])
 def test_heic_is_libheifs(bits):
     """Its wrapper fills 16 bits with zeros behind those of the file."""
@@ -200,6 +215,15 @@ def test_dicom_is_pydicoms(name):
         dtype="float32",
     )
     np.testing.assert_array_equal(found.reshape(expected.shape), expected)
+
+
+def test_a_frame_of_dicom_may_not_be_larger_than_its_header():
+    with open(get_testdata_file("JPEG2000.dcm"), "rb") as file:
+        data = bytearray(file.read())
+    at = data.index(b"\xff\x4f\xff\x51") + 8  # Xsiz
+    data[at : at + 4] = (60000).to_bytes(4, "big")
+    with pytest.raises(DecodeError, match="an image inside of it has 60000 x "):
+        decode(bytes(data), (64, 64), channels=1, dtype="float32")
 
 
 def test_odd_dicom_files_are_named():

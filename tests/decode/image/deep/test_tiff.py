@@ -116,6 +116,47 @@ def test_alpha_may_be_multiplied_into_the_colors():
     assert np.abs(found[..., :3] - exact).max() <= 0.5
 
 
+@pytest.mark.parametrize("deep", [False, True])
+def test_colors_that_are_not_seen_are_in_no_mean(deep):
+    """A shrink weighs colors by alpha, as Pillow does."""
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (40, 56, 4), np.uint8)
+    pixels[..., 3] *= rng.random((40, 56)) < 0.6
+    pixels[:8, :8] = 77, 88, 99, 0
+    image = PIL.Image.fromarray(pixels)
+    expected = np.asarray(image.resize((14, 10), PIL.Image.Resampling.BILINEAR)).astype(int)
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    data = file.getvalue()
+    if deep:
+        data = tiff(pixels.astype("uint16") * 257, photometric="rgb", extrasamples=["unassalpha"])
+    found = decode(data, (10, 14), channels="rgba", dtype="uint16" if deep else "uint8")
+    levels = np.round(found / (257 if deep else 1)).astype(int)
+    seen = expected[..., 3] >= 64  # of less Pillow, which rounds products to 8 bits, has few levels
+    assert np.abs(levels - expected)[seen].max() <= 6
+    assert np.abs(levels - expected)[..., 3].max() <= 1
+    np.testing.assert_array_equal(levels[0, 0], [77, 88, 99, 0])
+
+
+@pytest.mark.parametrize("codec", ["jpeg", "jpeg2000", "jpegxl", "png", "webp"])
+def test_an_image_inside_may_not_be_larger_than_its_tile(codec):
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    options = {"photometric": "rgb", "compression": codec, "tile": (32, 32)}
+    good = tiff(pixels, **options)
+    form = {"channels": 3, "dtype": "uint16"}
+    assert decode(good, **form).shape == pixels.shape
+    larger = tiff(pixels, **options | {"tile": (64, 64)})
+    with tifffile.TiffFile(io.BytesIO(good)) as small, tifffile.TiffFile(io.BytesIO(larger)) as one:
+        tags = small.pages[0].tags
+        at, count = one.pages[0].dataoffsets[0], one.pages[0].databytecounts[0]
+        inside = larger[at : at + count]
+        bad = bytearray(good + inside)
+        for tag, number in ((324, len(good)), (325, count)):  # of the first tile
+            bad[tags[tag].valueoffset : tags[tag].valueoffset + 4] = number.to_bytes(4, "little")
+    with pytest.raises(DecodeError, match="an image inside of it has 64 x 64 pixels, where 32 x"):
+        decode(bytes(bad), **form)
+
+
 def test_palettes_give_colors_or_their_numbers():
     for colors in (4, 16, 200):
         image = PIL.Image.fromarray(picture(1, 20, 30)).quantize(colors)
