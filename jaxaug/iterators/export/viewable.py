@@ -52,7 +52,8 @@ def sound_of(sample: Mapping[str, Any]) -> tuple[np.ndarray | None, np.ndarray]:
     of a spectrogram.
     """
     audio = np.asarray(sample["audio"], np.float32)
-    audio = audio[: int(sample.get("audio_length", len(audio)))]
+    # Of a row that is not valid the first zero: there is nothing else to draw.
+    audio = audio[: max(1, int(sample.get("audio_length", len(audio))))]
     if audio.ndim == 1 or audio.shape[1] <= _MOST_WAVES:
         waves = audio.reshape(len(audio), -1)
         return waves, _scaled(_spectrogram(waves.mean(axis=1)))

@@ -208,6 +208,14 @@ def test_sounds_are_lines_above_spectrograms_and_features_pictures(shape, lines)
         assert abs(loudest / 256 - 0.25) < 0.01
 
 
+@pytest.mark.parametrize("shape", [(400,), (400, 2), (90, 20)])
+def test_a_row_without_sound_is_drawn_empty(shape):
+    batch = {"audio": np.zeros((1, *shape), np.float32), "audio_length": np.zeros(1, np.int32)}
+    (axes,) = show(batch).axes
+    assert all(line.get_ydata().tolist() == [0] for line in axes.lines)
+    assert not np.asarray(axes.images[0].get_array()).any()
+
+
 def test_of_a_video_some_frames_are_drawn_side_by_side():
     frames = np.arange(8, dtype=np.uint8)[None, :, None, None, None] * 10
     videos = np.broadcast_to(frames, (2, 8, 6, 5, 3))
