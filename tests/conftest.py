@@ -4,6 +4,7 @@ errors.
 
 import gc
 import os
+import re
 import signal
 
 import jax
@@ -34,6 +35,23 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("filterwarnings", "error:::jaxaug")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With `--dist loadfile` the tables of laws, of which one takes as long as all other files that
+    compile, are given to processes transform by transform: the laws of one share a program.
+    """
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByTransform(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            laws = re.match(r"(.*/test_(?:contract|draws)\.py)::\w+(\[\w+)", nodeid)
+            return "".join(laws.groups()) if laws else super()._split_scope(nodeid)
+
+    return ByTransform(config, log)
 
 
 def pytest_collection_modifyitems(items):
