@@ -34,6 +34,8 @@ from jaxaug.augment.random import between, integer, uniform
 References = Any  # images [n, h, w, C], uint8 or floats in [0, 1]; kept as what is read of them
 _QUANTILES = 1025  # of a curve: neighbors are a thousandth of the pixels apart
 _FREQUENCIES = 33  # of an amplitude, from 0 on along each axis
+# Of weaker frequencies, a two-hundredth of a level, the phase is noise of rounding.
+_LEAST_AMPLITUDE = 2e-5
 _SLACK = 1e-3  # a resize may overshoot by a rounding
 
 
@@ -234,6 +236,9 @@ def swap_low_frequencies(
 ) -> Array:
     """Return the image with the amplitudes of its low frequencies replaced, their phases kept.
 
+    A frequency that the image does not have, as all of a flat one but its mean, has no phase and
+    gets nothing.
+
     Args:
       image: float [H, W, C] in [0, 1].
       amplitudes: float[2 k - 1, k, C], of the frequencies 1 - k to k - 1 along y and 0 to k - 1
@@ -272,14 +277,16 @@ def swap_low_frequencies(
 
     # What is added to F; frequencies of a positive u stand for their mirror images, too, but for
     # those of half of an even width. -v and v are one where they are half of an even height.
-    own = jnp.sqrt(jnp.maximum(real * real + imaginary * imaginary, 1e-12))
+    own = jnp.sqrt(jnp.maximum(real * real + imaginary * imaginary, _LEAST_AMPLITUDE**2))
     border = border.astype(jnp.float32)
     rows, columns = (jnp.abs(up) <= border) & (2 * up > -height), right <= border
     low = rows[:, None, None] & columns[None, :, None]
     itself = (right == 0) | (2 * right == width)
     twice = jnp.where(itself, jnp.ones_like(right), 2.0)[None, :, None]
     factor = jnp.where(low, wanted * (1 / own) - 1, 0.0) * twice
-    real, imaginary = barrier(real * factor), barrier(imaginary * factor)
+    mean = (up == 0)[:, None, None] & (right == 0)[None, :, None]  # whose phase is 0, also of black
+    real = barrier(jnp.where(mean, wanted - real, real * factor))
+    imaginary = barrier(imaginary * factor)
     return image + _synthesis(real, imaginary, (cos_y, sin_y), (cos_x, sin_x))
 
 

@@ -67,6 +67,20 @@ def test_low_frequencies_are_swapped_as_by_numpys_fft(border):
     np.testing.assert_allclose(np.asarray(beside)[:HEIGHT, :WIDTH], out, atol=1e-5)
 
 
+@pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
+def test_a_flat_image_becomes_as_flat(value):
+    """It gets the mean of the reference; what rounding leaves of other frequencies is no phase."""
+    amplitudes = np.asarray(as_amplitudes("references", BANK))[1]
+    tight = np.full((61, 47, 3), value, np.float32)
+    canvas = np.pad(tight, ((0, 3), (0, 33), (0, 0)))
+    swap = jax.jit(functional.swap_low_frequencies, static_argnums=3)
+    mean = np.broadcast_to((BANK[1] / 255).mean((0, 1)), tight.shape)
+    np.testing.assert_allclose(swap(tight, amplitudes, np.int32(5), 5), mean, atol=0.008)
+    size = np.array([61, 47], np.int32)
+    out = swap(canvas, amplitudes, np.int32(5), 5, size)[:61, :47]
+    np.testing.assert_allclose(out, mean, atol=0.008)
+
+
 def test_a_bank_is_checked_and_may_lie_anywhere():
     for bank in (BANK[0], BANK.astype(np.int32), [BANK[0], BANK[1, :8]]):
         with pytest.raises(ValueError, match="`references` must be images"):
