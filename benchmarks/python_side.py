@@ -172,8 +172,8 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
             image["pixels"] = jax.ShapeDtypeStruct((count, 1, 1, 3), image["pixels"].dtype)
             return rows
 
-    def compile_small(function, schema, *rest):
-        return compile_batch(function, SmallCanvases(**vars(schema)), *rest)
+    def compile_small(function, schema, *rest, **options):
+        return compile_batch(function, SmallCanvases(**vars(schema)), *rest, **options)
 
     plan.compile_batch = compile_small
     return engines, runtime
