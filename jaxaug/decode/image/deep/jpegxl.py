@@ -107,6 +107,7 @@ def _metadata(bits: _Bits, height: int, width: int) -> Layout:
     depth = _depth(bits)
     bits.read(1)  # 16-bit buffers suffice
     extras = [_extra(bits) for _ in range(bits.choose(_EXTRAS))]
+    extras = [kind for kind in extras if kind != "spot"]  # libjxl prints those into the colors
     bits.read(1)  # XYB
     gray = False
     if not bits.read(1):  # other colors than sRGB
@@ -125,7 +126,7 @@ def _depth(bits: _Bits) -> tuple[int, bool]:
 
 
 def _extra(bits: _Bits) -> str:
-    """Return the alpha that one more channel is, "" for another one."""
+    """Return the alpha that one more channel is, "spot" for an ink, "" for another one."""
     if bits.read(1):
         return "straight"
     kind = bits.choose(_ENUM)
@@ -138,6 +139,7 @@ def _extra(bits: _Bits) -> str:
         raise DecodeError("JPEGXL: its colors are inks (CMYK), of which imagecodecs gives no black")
     if kind == _SPOT:
         bits.read(64)
+        return "spot"
     if kind == _FILTER:
         bits.choose(_CFA)
     return ""

@@ -36,6 +36,7 @@ _CHECKSUM = struct.Struct(">I")
 _AVIF_BRANDS = {b"avif", b"avis"}
 _HEIF_BRANDS = {b"mif1", b"msf1"}  # of the container alone
 _HEIC_BRANDS = {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"hevm", b"hevs"}
+_MINI_BRAND = b"mif3"  # ISO/IEC 23008-12, low-overhead images
 _TGA_FOOTER = b"TRUEVISION-XFILE.\0"
 _MAGIC = tuple(
     (re.compile(pattern, re.DOTALL), name)
@@ -83,7 +84,11 @@ def format_of(data: memoryview | bytes) -> str | None:
 def _heif_format(data: memoryview | bytes) -> str | None:
     """Return the format of a file that begins with a box of brands, the first of which counts."""
     size = min(int.from_bytes(bytes(data[:4]), "big"), len(data), 256)
-    brands = [bytes(data[8:12]), *(bytes(data[at : at + 4]) for at in range(16, size, 4))]
+    first = 12 if bytes(data[8:12]) == _MINI_BRAND else 8  # whose version is a brand
+    brands = [
+        bytes(data[first : first + 4]),
+        *(bytes(data[at : at + 4]) for at in range(16, size, 4)),
+    ]
     for brand in brands:
         if brand in _AVIF_BRANDS:
             return "AVIF"
