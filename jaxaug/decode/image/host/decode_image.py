@@ -11,7 +11,7 @@ from jaxaug.decode.image import pillow
 from jaxaug.decode.image.deep.convert import to_dtype
 from jaxaug.decode.image.deep.read import decode_deep, decode_stored
 from jaxaug.decode.image.deep.shrink import shrink
-from jaxaug.decode.image.form import COLORS, USUAL, PixelForm
+from jaxaug.decode.image.form import COLORS, USUAL, PixelForm, pixel_form
 from jaxaug.decode.image.host.turbojpeg import (
     check_jpeg_strictly,
     decode_jpeg,
@@ -32,6 +32,7 @@ def decode_image(
     *,
     strict: bool = False,
     truncated: str = "error",
+    dtype: str | None = None,
 ) -> np.ndarray:
     """Decode one image of any supported format on the host.
 
@@ -47,6 +48,8 @@ def decode_image(
         costs pixels and not the image otherwise; takes twice the time.
       truncated: a JPEG without its end marker is refused ("error") or decoded as far as it goes
         ("accept").
+      dtype: "uint8", "uint16" or "float32" for the numbers of the file as `Decoder(dtype=)` gives
+        them, of "unchanged" those that are stored; None for what `mode` says below.
 
     Returns:
       The upright image (all eight EXIF orientations applied).
@@ -87,6 +90,9 @@ def decode_image(
     check_choice("strict", strict, (False, True))
     check_choice("truncated", truncated, ("error", "accept"))
     encoded = Encoded.from_bytes([data])
+    if dtype is not None:
+        form = pixel_form("as stored" if mode == "unchanged" else mode, dtype, None, 0)
+        return _decode_deep(encoded, form, max_pixels, strict=strict, truncated=truncated)
     headers = read_headers(encoded, max_pixels, truncated)
     if headers.kind[0] == BAD:
         raise DecodeError(headers.reason[0], byte_count=len(data))
@@ -105,6 +111,22 @@ def decode_image(
         warning = precision_warning(int(header.precision))
         warn_user(f"the image {warning}", type(warning))
     return row[..., 0] if mode == "gray" else row
+
+
+def _decode_deep(
+    encoded: Encoded, form: PixelForm, max_pixels: int, *, strict: bool, truncated: str
+) -> np.ndarray:
+    """Return one image in a form, [h, w] of one channel, else [h, w, channels]."""
+    byte_count = int(encoded.lengths[0])
+    try:
+        if strict:
+            headers = read_headers(encoded, max_pixels, truncated, form)
+            if headers.kind[0] != BAD:
+                _check_strictly(encoded.view(0), headers.row(0))
+        pixels = decode_as(encoded, form, max_pixels, truncated)
+    except DecodeError as error:
+        raise DecodeError(error.reason, byte_count=byte_count) from error
+    return pixels[..., 0] if pixels.shape[2] == 1 else pixels
 
 
 def decode_as(encoded: Encoded, form: PixelForm, max_pixels: int, truncated: str) -> np.ndarray:

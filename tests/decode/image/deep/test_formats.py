@@ -15,7 +15,9 @@ from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian
 
 from jaxaug.decode import Encoded, decode_image, read_headers
+from jaxaug.decode.image.deep import jpegxl
 from jaxaug.decode.image.deep.libraries import library
+from jaxaug.decode.image.parse.other_formats import format_of
 from jaxaug.errors import DecodeError, PrecisionWarning
 from tests.decode.image.deep.files import decode, numbers, reason
 from tests.images import encode, picture
@@ -134,17 +136,28 @@ def test_jpeg_xl_is_upright(orientation):
     assert np.abs(found - decode(jpeg)).mean() < 2
 
 
-def test_inks_of_jpeg_xl_are_refused():
-    """Its wrapper gives no black: the other three are no colors."""
+def jpeg_xl_head(kind, rest=()):
+    """The header of 8 x 8 pixels of 8 bits with one channel beside the colors."""
     fields = [(1, 1), (0, 5), (1, 3)]  # 8 x 8 pixels
     fields += [(0, 1), (0, 1), (0, 1), (0, 2), (1, 1), (1, 2)]  # 8 bits, one more channel:
-    fields += [(0, 1), (2, 2), (2, 4), (0, 1), (0, 2), (0, 2), (0, 2)]  # black
-    fields += [(0, 1), (1, 1), (0, 32)]
+    fields += [(0, 1), (2, 2), (kind - 2, 4), (0, 1), (0, 2), (0, 2), (0, 2)]
+    fields += [*rest, (0, 1), (1, 1), (0, 32)]
     number = place = 0
     for value, count in fields:
         number |= value << place
         place += count
-    data = b"\xff\x0a" + number.to_bytes((place + 7) // 8, "little")
+    return b"\xff\x0a" + number.to_bytes((place + 7) // 8, "little")
+
+
+def test_a_spot_color_of_jpeg_xl_is_no_channel():
+    spot = memoryview(jpeg_xl_head(2, [(0, 64)]))
+    assert jpegxl.read_layout(spot, 0).samples == 3
+    assert jpegxl.read_layout(memoryview(jpeg_xl_head(3)), 0).samples == 4  # a selection
+
+
+def test_inks_of_jpeg_xl_are_refused():
+    """Its wrapper gives no black: the other three are no colors."""
+    data = jpeg_xl_head(4)
     assert "inks (CMYK)" in reason(data, channels="rgb", dtype="uint16")
     assert "inks (CMYK)" in reason(data)
 
@@ -169,6 +182,25 @@ def test_heic_is_libheifs(bits):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrecisionWarning)
         np.testing.assert_array_equal(decode_image(file.getvalue()), smooth >> (bits - 8))
+
+
+def test_low_overhead_heif_is_known_by_its_version():
+    for brand, name in ((b"heic", "HEIC"), (b"avif", "AVIF"), (b"abcd", None)):
+        assert format_of(b"\0\0\0\x10ftypmif3" + brand + b"\0\0\0\x20mini") == name
+
+
+@pytest.mark.parametrize("mode, channels", [("rgb", "rgb"), ("gray", "gray"), ("unchanged", 3)])
+def test_one_image_at_full_depth(mode, channels):
+    image = levels(16, 9, 14, 3)
+    file = imagecodecs.png_encode(image)
+    found = decode_image(file, mode, dtype="uint16", strict=True)
+    expected = decode(file, channels=channels, dtype="uint16")
+    np.testing.assert_array_equal(found, expected[..., 0] if mode == "gray" else expected)
+    assert mode == "gray" or (found == image).all()
+    with pytest.raises(DecodeError, match=rf"\({len(file) // 2} bytes\)"):
+        decode_image(file[: len(file) // 2], mode, dtype="uint16", strict=True)
+    with pytest.raises(ValueError, match="`dtype`"):
+        decode_image(file, mode, dtype="uint32")
 
 
 def test_pages_of_a_heic_begin_with_the_primary_image():
