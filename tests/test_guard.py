@@ -30,7 +30,7 @@ from tests.decode import fake_gpu
 from tests.decode.fake_gpu import CANVAS
 from tests.decode.fake_gpu import gpu as gpu
 from tests.images import encode, picture
-from tests.iterators.loaders import threads
+from tests.iterators.loaders import forget_threads, threads
 
 PACKAGE = str(Path(jaxaug.__file__).parent)
 IMAGES = [encode(picture(i, 40 + i, 60 - i), quality=90) for i in range(16)]
@@ -157,6 +157,7 @@ def test_a_loader_adds_fewer_than_its_decoder_takes_and_none_for_a_record(engine
 
 
 def test_a_loader_has_few_threads():
+    forget_threads()
     with Decoder(CANVAS, devices=jax.devices("cpu")[:1], num_threads=2) as decoder:
         with Loader(source_of(256), 8, decode=decoder, sharding=on_devices(1)) as loader:
             for _ in loader.steps(32):

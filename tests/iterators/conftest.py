@@ -7,7 +7,12 @@ from jaxaug.iterators import (
     InMemory,
 )
 from tests.images import jpegs
-from tests.iterators.loaders import N
+from tests.iterators.loaders import N, forget_threads
+
+
+@pytest.fixture(autouse=True)
+def threads_of_its_own():
+    forget_threads()
 
 
 @pytest.fixture(scope="module")

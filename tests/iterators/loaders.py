@@ -2,6 +2,7 @@
 
 import threading
 import time
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -34,8 +35,18 @@ def by_index(loader, batches):
     return seen
 
 
+_EARLIER: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+def forget_threads():
+    """Leave those of earlier tests, which may end late, out of `threads`."""
+    _EARLIER.update(threading.enumerate())
+
+
 def threads():
-    return [t for t in threading.enumerate() if t.name.startswith("jaxaug")]
+    """Return the threads of jaxaug that this test has started."""
+    running = [t for t in threading.enumerate() if t.name.startswith("jaxaug")]
+    return [t for t in running if t not in _EARLIER]
 
 
 def no_threads_soon():

@@ -18,13 +18,9 @@ from jaxaug.iterators.loader.pipeline import Pipeline
 from jaxaug.iterators.loader.reader import ReadBatch
 from jaxaug.iterators.loader.state import Cursor
 from tests.images import jpegs
-from tests.iterators.loaders import one_device
+from tests.iterators.loaders import one_device, threads
 
 N = 12
-
-
-def threads():
-    return [t for t in threading.enumerate() if t.name.startswith("jaxaug")]
 
 
 def soon(condition):

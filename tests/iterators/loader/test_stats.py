@@ -18,7 +18,7 @@ from jaxaug.iterators import InMemory
 from jaxaug.iterators.loader import stats as stats_module
 from jaxaug.iterators.loader.stats import Stats
 from tests.images import encode, jpegs, picture
-from tests.iterators.loaders import one_device
+from tests.iterators.loaders import one_device, threads
 
 N = 24
 
@@ -150,7 +150,7 @@ def test_a_slow_transform_is_the_devices_time_not_the_consumers():
             shares = loader.stats["shares"]
         assert loader.stats["bottleneck"] == "device" and shares["device"] > 2 * shares["consumer"]
         next(loader)  # not ready: a thread waits for it
-    assert [t.name for t in threading.enumerate() if t.name.startswith("jaxaug")] == []
+    assert threads() == []
 
 
 def waits_for_device(stats):

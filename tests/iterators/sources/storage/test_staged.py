@@ -345,7 +345,8 @@ def test_stalled_reads_leave_no_threads_behind(tmp_path, monkeypatch, stalls):
     stalls.end()
     del source
     gc.collect()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
+    left = ["unknown"]
     while time.monotonic() < deadline:
         left = [
             thread.name for thread in threading.enumerate() if thread.name.startswith("jaxaug-read")
