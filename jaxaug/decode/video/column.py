@@ -308,6 +308,11 @@ class VideoReader:
         self._backend = backend
         self._process = os.getpid()
 
+    @property
+    def memory(self) -> dict[str, int]:
+        """What is held: "host_bytes" of canvases, and "device_bytes" of canvases and engines."""
+        return self._backend.memory
+
     def check_rows(
         self, values: Encoded, stored: StoredVideos | None
     ) -> tuple[StoredVideos, dict[int, str]]:

@@ -39,6 +39,12 @@ class HostFrames:
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-video")
         self._devices = devices
 
+    @property
+    def memory(self) -> dict[str, int]:
+        """The bytes of canvases in host memory, and on devices."""
+        held = sum(pool.bytes_held for pool in self._memory.values())
+        return {"host_bytes": held, "device_bytes": 0}
+
     def take(self, rows: int) -> "HostCanvases":
         """Return canvases for the rows of a batch."""
         arrays = {name: pool.take(rows).pixels for name, pool in self._memory.items()}

@@ -75,6 +75,12 @@ class ColumnsDecoder:
         slowest = [decoder.in_flight for decoder in self.decoders.values()]
         return min(slowest, default=ColumnDecoder.in_flight)
 
+    @property
+    def memory(self) -> dict[str, dict[str, int]]:
+        """What decoders that tell it hold, in bytes, by column."""
+        told = {name: getattr(each, "memory", None) for name, each in self.decoders.items()}
+        return {name: held for name, held in told.items() if held is not None}
+
     def check(self, columns: Columns, stored: Mapping[str, Any]) -> tuple[dict[str, Any], Failures]:
         """Return what the bytes of each column tell, and the rows that are bad by it."""
         checked = {}

@@ -276,12 +276,14 @@ class Loader(Checkpointable):
         batches: your code, and your steps as far as you wait for them. "bottleneck" is the stage
         with the largest share. "kept_records" are kept, in "kept_bytes" of memory or files.
         "traffic" is what the source has asked of servers so far, also for other Loaders: see
-        `iterators.Far`; its "bytes" over "wanted_bytes" say how much more was read.
+        `iterators.Far`; its "bytes" over "wanted_bytes" say how much more was read. "memory" are by
+        column of videos the "host_bytes" of canvases, and the "device_bytes" of GPUs' engines.
         """
         store = self._plan.store
         kept = (0, 0) if store is None else (store.count, store.nbytes)
         found = self._consumer.stats.snapshot() | dict(zip(("kept_records", "kept_bytes"), kept))
-        return found | {"traffic": dict(getattr(self.source, "traffic", {}))}
+        traffic = dict(getattr(self.source, "traffic", {}))
+        return found | {"traffic": traffic, "memory": self._plan.decoder.memory}
 
     @property
     def source(self) -> Source | Stream:

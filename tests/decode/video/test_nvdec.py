@@ -283,6 +283,22 @@ def test_a_session_is_kept_for_all_sizes_and_closing_frees_everything(engines, m
     backend.close()  # once more is nothing
 
 
+def test_the_memory_of_surfaces_is_told(engines):
+    description = fitted((48, 64))
+    backend = on_engines(description)
+    encoded = Encoded.from_bytes([kind("h264"), kind("mpeg4")])
+    reader = column.VideoReader(description, backend)
+    assert reader.memory == {"host_bytes": 0, "device_bytes": 0}
+    checked, _ = reader.check_rows(encoded, None)
+    reader.decode_rows(encoded, checked, {}, np.ones(2, bool), np.zeros(2, np.uint64))
+    (made,) = (each for each in engines.live.values() if isinstance(each, nv.CreateInfo))
+    surfaces = (made.surfaces + made.outputs) * 64 * 48 * 3 // 2
+    canvases = sum(np.prod(description.forms()[name].shape) for name in ("luma", "chroma"))
+    assert reader.memory == {"host_bytes": canvases, "device_bytes": surfaces}
+    reader.close()
+    assert reader.memory == {"host_bytes": 0, "device_bytes": 0}
+
+
 def test_an_error_of_the_library_is_the_hosts_to_explain(engines):
     engines.decode_error = 999
     description = fitted((48, 64))

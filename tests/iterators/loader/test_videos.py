@@ -286,3 +286,14 @@ def test_spans_that_are_none_are_refused_and_others_another_data_set(listed):
     ]
     assert len(set(prints)) == 3
     assert "1 to 5 frames" in listed("a.mp4 0 1 5", spans="frames").describe(0)["span"]
+
+
+def test_the_memory_of_canvases_is_told_and_bounded(folder):
+    decode = Video(frames=4, stride=3, canvas=(48, 64))
+    options = {"seed": 3, "decode": decode, "sharding": one_device()}
+    with Loader(VideoFolder(folder), 4, **options) as loader:
+        for _ in loader.steps(12):
+            held = loader.stats["memory"]["video"]["host_bytes"]
+            clips = held / (4 * 4 * 48 * 64 * 1.5)
+            assert 1 <= clips < 12  # batches: prefetched, under way, and kept for others
+        assert loader.stats["memory"]["video"]["device_bytes"] == 0

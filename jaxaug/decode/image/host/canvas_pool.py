@@ -1,6 +1,8 @@
 """Host memory for the canvases of batches, taken again once nobody can read it."""
 
 import math
+import threading
+import weakref
 from collections import deque
 from typing import NamedTuple
 
@@ -82,11 +84,21 @@ class CanvasPool:
         self._dtype = np.dtype(dtype)
         # Only its atomic operations are used: a destructor may run in the midst of any line.
         self._free = deque[_Block](maxlen=max_free)
+        self._made: list[
+            weakref.ref[_Block]
+        ] = []  # replaced, never changed: it may be read any time
+        self._making = threading.Lock()
         self._closed = False
+
+    @property
+    def bytes_held(self) -> int:
+        """The memory of the blocks, those that batches have included."""
+        blocks = (each() for each in self._made)
+        return sum(block.nbytes for block in blocks if block is not None)
 
     def take(self, rows: int) -> Canvases:
         """Return canvases for so many rows."""
-        block = self._find(rows) or _Block(rows, self._canvas_shape, self._dtype)
+        block = self._find(rows) or self._make(rows)
         return Canvases(np.asarray(_Lease(self, block)), block.covered)
 
     def give_back(self, block: "_Block") -> None:
@@ -98,6 +110,13 @@ class CanvasPool:
         """Free what is not in use; what is will be freed when it comes back."""
         self._closed = True
         self._free.clear()
+
+    def _make(self, rows: int) -> "_Block":
+        block = _Block(rows, self._canvas_shape, self._dtype)
+        with self._making:
+            living = [each for each in self._made if each() is not None]
+            self._made = [*living, weakref.ref(block)]
+        return block
 
     def _find(self, rows: int) -> "_Block | None":
         """Return a free block of so many rows; others are freed."""
@@ -124,6 +143,7 @@ class _Block:
         self.dtype = dtype
         self.covered = np.zeros((rows, 2), np.int32)
         self._memory = np.zeros(math.prod(self.shape) * dtype.itemsize + _ALIGNMENT, np.uint8)
+        self.nbytes = self._memory.nbytes
         address = self._memory.ctypes.data
         self.address = address + -address % _ALIGNMENT
 

@@ -62,9 +62,10 @@ class NvdecFrames:
                 self._gpus.append(_Gpu(device, forms, silent))
 
     @property
-    def bytes_held(self) -> int:
-        """The device memory of canvases and kernels; that of sessions is the driver's."""
-        return sum(gpu.bytes_held for gpu in self._gpus)
+    def memory(self) -> dict[str, int]:
+        """The bytes of page-locked host memory, and those of canvases, kernels and surfaces."""
+        host = sum(gpu.host_bytes for gpu in self._gpus)
+        return {"host_bytes": host, "device_bytes": sum(gpu.bytes_held for gpu in self._gpus)}
 
     def take(self, rows: int) -> "NvdecCanvases":
         """Return canvases for the rows of a batch; waits for earlier ones if need be.
@@ -165,9 +166,14 @@ class _Gpu:
 
     @property
     def bytes_held(self) -> int:
-        """The device memory of canvases and kernels."""
+        """The device memory of canvases, kernels and surfaces."""
         canvases = sum(pool.bytes_held for pool in self.buffers.values())
-        return canvases + sum(worker.bytes_held for worker in self._workers)
+        return canvases + sum(worker.bytes_held for worker in list(self._workers))
+
+    @property
+    def host_bytes(self) -> int:
+        """The page-locked memory for what the host decodes."""
+        return sum(worker.host_bytes for worker in list(self._workers))
 
     def take(self, rows: int) -> "_Part":
         """Return canvases for some rows; the device is current afterwards."""

@@ -119,6 +119,12 @@ class Session:
         self._run((nv.Packet * len(packets))(*packets))
         self._finish()
 
+    @property
+    def bytes_held(self) -> int:
+        """The device memory of the surfaces that were asked for, those to be read included."""
+        made = self._made if self._decoder else nv.CreateInfo()
+        return (made.surfaces + made.outputs) * _surface_bytes(made)
+
     def close(self) -> None:
         """Free the parser and the decoder; the device is current."""
         if self._parser:
@@ -185,7 +191,6 @@ class Session:
         self._destroy()
         deep, whole = found.luma_bits_minus8 > 0, found.chroma_format == _WHOLE_CHROMA
         largest = max(width, made.max_width), max(height, made.max_height)
-        surface_bytes = largest[0] * largest[1] * (3 if whole else 1.5) * (1 + deep)
         self._made = nv.CreateInfo(
             **sides,
             codec=found.codec,
@@ -195,8 +200,9 @@ class Session:
             max_width=largest[0],
             max_height=largest[1],
             output=(nv.YUV444 if whole else nv.NV12) + deep,
-            outputs=min(max(int(_MAPPED_BYTES / surface_bytes), _MIN_MAPPED), loop.MAX_MAPPED),
         )
+        mapped = _MAPPED_BYTES // _surface_bytes(self._made)
+        self._made.outputs = min(max(mapped, _MIN_MAPPED), loop.MAX_MAPPED)
         self._library.cuvidCreateDecoder(byref(self._decoder), byref(self._made))
         self._state.decoder = self._decoder.value
         self._state.outputs = self._made.outputs
@@ -235,6 +241,12 @@ _CALLED = {
     "status": "cuvidGetDecodeStatus",
     "map": "cuvidMapVideoFrame64",
 }
+
+
+def _surface_bytes(made: nv.CreateInfo) -> int:
+    """Return the bytes of the largest surface of a decoder."""
+    halves = 6 if made.chroma_format == _WHOLE_CHROMA else 3  # planes, in halves of luma
+    return made.max_width * made.max_height * halves // 2 * (2 if made.bits_minus8 else 1)
 
 
 def _address(function: Any) -> int:

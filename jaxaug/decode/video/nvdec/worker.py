@@ -52,8 +52,14 @@ class Worker:
 
     @property
     def bytes_held(self) -> int:
-        """The device memory of its kernels; that of the sessions is the driver's."""
-        return self._placer.bytes_held
+        """The device memory of its kernels, and of the surfaces of its sessions."""
+        surfaces = sum(session.bytes_held for session in list(self._sessions.values()))
+        return self._placer.bytes_held + surfaces
+
+    @property
+    def host_bytes(self) -> int:
+        """The page-locked memory of `staging`."""
+        return sum(array.nbytes for array, _ in list(self._staging))
 
     def decode(
         self, video: VideoFile, form: Form, codec: Codec, numbers: np.ndarray, row: Row
