@@ -608,3 +608,19 @@ def test_a_closed_loader_gives_the_memory_back():
     assert len(held()) == 1
     loader.close()
     assert not held() and batch["image"].shape == (4, 29, 37, 3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("keep", ["device", "device:0.4", "host"])
+@pytest.mark.parametrize("side", [32, 256])  # several batches a call, and one
+def test_what_gpus_keep_is_what_they_get_without_it(keep, side):
+    gpus = jax.devices("gpu")
+    rows = 128 * len(gpus)
+    images = [picture(number, side, side) for number in range(16)]
+    pixels = np.stack([images[number % 16] for number in range(3 * rows + 40)])
+    chain = augment.Compose(
+        [augment.RandomCrop(side, padding=4), augment.ColorJitter(0.4), augment.ToFloat()]
+    )
+    source = InMemory(pixels, {"label": np.arange(len(pixels))})
+    options = {"sharding": batch_sharding(gpus), "batch_size": rows, "last_batch": "pad"}
+    assert_same_batches(source, keep, transform=chain, count=24, **options)
