@@ -1,5 +1,6 @@
 """Records of any source written into shards, tars or ArrayRecord files, by many workers."""
 
+import glob
 import importlib
 import io
 import json
@@ -91,7 +92,7 @@ def pack_shards(
         raise SourceError(f"`out` {os.fspath(out)!r} must end in {' or '.join(_WRITERS)}.")
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        _check_begun(f"{stem}-of-{shards:05d}.json", source, resize)
+        _check_begun(stem, shards, source, resize)
         known = 0
         numbers = range(part, shards, parts)
         for number in numbers:
@@ -126,11 +127,14 @@ def shards_of_bytes(source: Source, size: float, resize: int | None = None) -> i
     return min(len(source), max(1, math.ceil(wanted)))
 
 
-def _check_begun(path: str, source: Source, resize: int | None) -> None:
-    """Raise SourceError where the shards were begun from another source; else keep what this is."""
+def _check_begun(stem: str, shards: int, source: Source, resize: int | None) -> None:
+    """Raise SourceError where shards were begun from another source; else keep what this is.
+
+    A source that has changed may well give another number of shards of some size.
+    """
     known = {"records": len(source), "fingerprint": source.fingerprint()}
     known |= {} if resize is None else {"resize": resize}
-    if os.path.exists(path):
+    for path in glob.glob(f"{glob.escape(stem)}-of-[0-9]*.json"):
         with open(path) as file:
             found = json.load(file)
         if found != known:
@@ -138,6 +142,8 @@ def _check_begun(path: str, source: Source, resize: int | None) -> None:
                 f"{path!r} says that these shards were begun from another source ({found}, not "
                 f"{known}): name other shards, or remove these."
             )
+    path = f"{stem}-of-{shards:05d}.json"
+    if os.path.exists(path):
         return
     partial = f"{path}.{os.getpid()}"
     with open(partial, "w") as file:

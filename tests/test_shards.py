@@ -53,6 +53,14 @@ def test_parts_make_the_shards_of_a_source(tmp_path, extension):
     check(kind(tmp_path / f"x-*.{extension}"))
 
 
+def test_a_changed_source_is_noticed_where_it_gives_another_number_of_shards(tmp_path):
+    pack_shards(source_of(), tmp_path / "x.tar", 2)
+    pack_shards(source_of(), tmp_path / "x.tar", 3)
+    with pytest.raises(SourceError, match="begun from another source"):
+        pack_shards(Subset(source_of(), np.arange(4)), tmp_path / "x.tar", 1)
+    pack_shards(Subset(source_of(), np.arange(4)), tmp_path / "x-of-4.tar", 1)
+
+
 def test_shards_that_were_begun_from_another_source_are_refused(tmp_path):
     pack_shards(source_of(), tmp_path / "x.tar", 2, 0, 2)
     with pytest.raises(SourceError, match="begun from another source"):
