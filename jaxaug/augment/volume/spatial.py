@@ -225,13 +225,12 @@ class Elastic(Spatial):
     Args:
       control: the control points along each axis, at least 4: n make n - 3 cells of the volume.
       magnitude: (low, high), or one number, of the largest displacement of a control point, in
-        voxels; less than half a cell. Up to 0.4 of one nothing can fold, so that `inverse` finds
-        the way back; above that a draw can, if rarely.
+        voxels; at most 0.4 of a cell, where nothing can fold, so that `inverse` finds the way back.
       padding_mode: of what lies outside: "constant", "edge" or "reflect" (1234|321).
       fill: of "constant", in the units of the volume; labels are 0 there.
 
     Raises:
-      ValueError: on tracing, for a magnitude of half a cell or more.
+      ValueError: on tracing, for a magnitude of more than 0.4 of a cell.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -241,7 +240,8 @@ class Elastic(Spatial):
     Reference: `torchio.RandomElasticDeformation`; the bound is that of Y. Choi and S. Lee,
       "Injectivity Conditions of 2D and 3D Uniform Cubic B-Spline Functions", 2000.
 
-    Differs from TorchIO in voxels for millimeters, and in moving the border, too.
+    Differs from TorchIO in voxels for millimeters, in moving the border, too, and in its bound,
+    half a cell there, near which some draws fold.
     """
 
     control: int = field(default=7, metadata=converter(as_int, 4))
@@ -255,9 +255,9 @@ class Elastic(Spatial):
         """Draw the displacements of the control points."""
         cell = min(info.shape) / (self.control - 3)
         largest = self.magnitude[1]
-        if isinstance(largest, float) and largest >= cell / 2:
+        if isinstance(largest, float) and largest > 0.4 * cell:
             raise ValueError(
-                f"`magnitude` of Elastic must be less than half a cell, {cell / 2:g} voxels for a"
+                f"`magnitude` of Elastic must be at most 0.4 of a cell, {0.4 * cell:g} voxels for a"
                 f" volume of {info.shape} with {self.control} control points, got {largest:g}: take"
                 " fewer points, or move them less."
             )
