@@ -1,8 +1,8 @@
-"""Ranges of remote files: by sockets of web servers, by obstore of the rest, else by fsspec.
+"""Ranges of remote files: long ones of web servers by sockets, others by obstore, else by fsspec.
 
-Sockets and obstore receive outside of the GIL, for a sixth and a third of the processor time. Each
-is taken where it sees the same files as fsspec, and its requests carry the ETag that was indexed,
-so that no other request has to tell that a file is the same.
+Both receive outside of the GIL. A request costs sockets more, by Python, and a byte less. Each is
+taken where it sees the same files as fsspec, and its requests carry the ETag that was indexed, so
+that no other request has to tell that a file is the same.
 """
 
 import importlib
@@ -28,6 +28,7 @@ from jaxaug.iterators.sources.storage.web import Failed, WebStore
 
 _PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "az", "abfs")
 _PIECE_BYTES = 64 << 10  # of an answer, copied at a time
+_LONG_BYTES = 1 << 20  # of ranges for which sockets take less processor time (measured)
 _MAX_TRIALS = 3  # of a store that does not answer, before fsspec is taken for good
 # What obstore says behind the answer's status may be of the server, which may repeat a key in it.
 _STATUS = re.compile(r"status code: (\d{3})([\w ]*)")
@@ -50,7 +51,7 @@ class _Stores:
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.found: dict[tuple[str, float], Any] = {}
+        self.found: dict[tuple[str, float, bool], Any] = {}
         self.trials: dict[str, int] = {}
         self.process = os.getpid()
 
@@ -58,7 +59,7 @@ class _Stores:
         """Return a store like `usual` whose requests end after so many seconds; of few limits."""
         place = _place_of(url)
         assert place is not None
-        key = (place.root, -limit)
+        key = (place.root, -limit, isinstance(usual, WebStore))
         with self.lock:
             if key not in self.found:
                 make = WebStore if isinstance(usual, WebStore) else _new_store
@@ -94,7 +95,7 @@ class RemoteReader:
         Raises:
           Exception: the range did not come; `may_pass` tells whether it may in another try.
         """
-        store, path = self._store_of(file)
+        store, path = self._store_of(file, len(destination) >= _LONG_BYTES)
         if store is None:
             by_web = partial(_by_http, timeout=self._timeout)
             read = by_web if _is_web(file.path) else _by_fsspec
@@ -136,7 +137,7 @@ class RemoteReader:
         Raises:
           SourceError: it is not to be found.
         """
-        store, _ = self._store_of(file)
+        store, _ = self._store_of(file, False)
         if _is_etag(file.stamp) and (store is not None or _is_web(file.path)):
             return
         system, name = file_system_of(file.path)
@@ -144,24 +145,25 @@ class RemoteReader:
         if stat_file(file.path) != file:
             raise changed(file)
 
-    def _store_of(self, file: DataFile) -> tuple[Any, str]:
-        """Return the store of a file, None for fsspec, and the path in it."""
+    def _store_of(self, file: DataFile, long: bool) -> tuple[Any, str]:
+        """Return the store for ranges of a file, None for fsspec, and the path in it."""
         place = _place_of(file.path)
         # obstore's threads are not in a forked child.
         if place is None or _stores.process != os.getpid():
             return None, ""
-        key = (place.root, self._timeout)
+        key = (place.root, self._timeout, long)
         if key not in _stores.found:
             with _stores.lock:
                 if key not in _stores.found:
                     self._open(key, place.path, file)
         return _stores.found.get(key), place.path
 
-    def _open(self, key: tuple[str, float], path: str, file: DataFile) -> None:
+    def _open(self, key: tuple[str, float, bool], path: str, file: DataFile) -> None:
         """Keep the store of a root, or None: it must see the file as fsspec does."""
-        root, timeout = key
+        root, timeout, long = key
         doubtful = False
-        for find in (_find_web, _find_obstore) if _is_web(root) else (_find_obstore,):
+        finds = (_find_web, _find_obstore) if long else (_find_obstore, _find_web)
+        for find in finds if _is_web(root) else (_find_obstore,):
             try:
                 _stores.found[key] = find(root, timeout, path, file)
                 return
@@ -170,7 +172,7 @@ class RemoteReader:
             except Exception:  # credentials that it does not find, or a server that fails now
                 doubtful = True
         _stores.trials[root] = _stores.trials.get(root, 0) + doubtful
-        if not doubtful or _stores.trials[root] == _MAX_TRIALS:
+        if not doubtful or _stores.trials[root] >= _MAX_TRIALS:
             _stores.found[key] = None
 
 
