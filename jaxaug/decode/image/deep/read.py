@@ -81,10 +81,12 @@ def decode_deep(
 def decode_stored(data: memoryview, format: str, layout: Layout) -> np.ndarray:
     """Return the upright pixels [h, w, samples] of a good image, in the dtype of the file.
 
+    They are a copy, as others may lie in `data`.
+
     Raises:
       DecodeError: the pixels are damaged.
     """
-    return upright(_decode(data, format, layout), layout.orientation)
+    return upright(_decode(data, format, layout), layout.orientation).copy()
 
 
 def _decode(data: memoryview, format: str, layout: Layout) -> np.ndarray:

@@ -140,7 +140,7 @@ def decode_as(encoded: Encoded, form: PixelForm, max_pixels: int, truncated: str
         raise DecodeError(headers.reason[0])
     height, width = headers.original_size()[0].tolist()
     pixels = _decode_form(encoded.view(0), headers.row(0), (height, width), form)
-    return pixels.astype(form.dtype, copy=False)
+    return pixels.astype(form.dtype)  # always a copy: they may lie in the file, which nobody holds
 
 
 def _check_strictly(data: memoryview, header: Headers) -> None:

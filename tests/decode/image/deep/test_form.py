@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from jaxaug.decode import Decoder, Image, decode_image
+from jaxaug.decode import Decoder, Encoded, Image, decode_image
 from jaxaug.errors import DecodeError, PrecisionWarning
 from jaxaug.iterators import InMemory, Loader
 from tests.decode.image.deep.files import decode, numbers, reason, tiff
@@ -190,3 +190,27 @@ def test_what_a_dtype_does_not_hold_is_a_bad_image_by_its_header():
     assert "has 1 images, and page=1" in reason(encode(SMALL, "GIF"), page=1)
     assert "has 1 images, and page=1" in reason(encode(SMALL), page=1)
     assert "not an image jaxaug knows" in reason(b"no image at all", page=1)
+
+
+@pytest.mark.parametrize(
+    "mode, dtype", [("gray", "uint16"), ("unchanged", "uint16"), ("unchanged", None)]
+)
+def test_pixels_do_not_lie_in_a_file_that_nobody_holds(mode, dtype):
+    """Numbers that need no decoding are copied: the file may be freed, or hold another by then."""
+    npy = io.BytesIO()
+    np.save(npy, GRAY)
+    for file in (tiff(GRAY), npy.getvalue()):
+        memory = bytearray(file)
+        found = decode_image(memory, mode, dtype=dtype)
+        before = found.copy()
+        memory[:] = bytes(len(memory))
+        np.testing.assert_array_equal(found, before)
+
+
+def test_whole_images_of_a_loader_do_not_lie_in_its_files():
+    """`Image.original`, which `Loader.sample` shows, is asked for while the file is there."""
+    memory = bytearray(tiff(GRAY))
+    image = Image(channels="gray", dtype="uint16")
+    found = image.original(Encoded.from_bytes([memory]))
+    memory[:] = bytes(len(memory))
+    np.testing.assert_array_equal(found, GRAY)
