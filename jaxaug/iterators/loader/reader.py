@@ -290,15 +290,18 @@ class RecordReader(Reader):
 
     def read_singly(self, name: str, count: int) -> Iterator[Values]:
         for index in range(min(len(self.source), count)):
-            yield self.source.read(np.array([index]))[self.copies.get(name, name)]
+            yield self._read_column(name, np.array([index]))
 
     def read_sample(self, name: str, count: int, seed: int) -> Iterator[Values]:
         positions = np.arange(min(count, len(self.source)))
         chosen = np.sort(permute(seed, 0, positions, len(self.source)))
         for first in range(0, len(chosen), MAX_READ_RECORDS):
-            yield self.source.read(chosen[first : first + MAX_READ_RECORDS])[
-                self.copies.get(name, name)
-            ]
+            yield self._read_column(name, chosen[first : first + MAX_READ_RECORDS])
+
+    def _read_column(self, name: str, indices: np.ndarray) -> Values:
+        """Return one column of records int64[n], narrowed as in a batch."""
+        found = self.source.read(indices)[self.copies.get(name, name)]
+        return narrow_columns({name: found}, indices)[name]
 
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
         ahead = self.source.records_ahead if isinstance(self.source, Far) else 0

@@ -261,6 +261,22 @@ def test_floats_that_a_chain_would_clip_are_refused(pixels, name):
         assert next(loader)["numbers"].max() > 1
 
 
+@pytest.mark.parametrize("given", [list, jnp.asarray])
+def test_floats_of_a_source_of_ones_own_may_come_as_lists_or_jax_arrays(given):
+    class Grays(InMemory):
+        def read(self, indices):
+            return {"image": given(np.full((len(indices), 4, 4, 3), self.level, np.float32))}
+
+    chain = augment.Compose([augment.RandomInvert(1.0)])
+    source = Grays(np.zeros((5, 4, 4, 3), np.float32))
+    source.level = 0.25
+    with Loader(source, 2, transform=chain, sharding=one_device()) as loader:
+        assert (np.asarray(next(loader)["image"]) == 0.75).all()
+    source.level = 2
+    with pytest.raises(ValueError, match=r"float image in \[0, 1\], got values"):
+        Loader(source, 2, transform=chain, sharding=one_device())
+
+
 def test_decoded_floats_that_a_chain_would_clip_are_refused():
     """Numbers are those of the file: 0 to 255 here."""
     chain = augment.Compose([augment.RandomInvert()])
