@@ -46,7 +46,7 @@ class RowSchema:
         """Return the form of rows of a bucket, whose records of column `of` have a bound.
 
         Raises:
-          ValueError: there is no such column, or it has no lengths.
+          ValueError: there is no such column, or it has no lengths of its own, as a mask.
         """
         forms = dict(self.forms)
         decoders = dict(self.decoders)
@@ -60,7 +60,7 @@ class RowSchema:
         if plain:
             most = min(forms[of].max_length, math.ceil(bound))
             forms[of] = forms[of]._replace(max_length=most)
-        elif of not in decoders or type(decoders[of]).within is ColumnDecoder.within:
+        elif of not in decoders or type(decoders[of]).exceeds is ColumnDecoder.exceeds:
             raise ValueError(
                 f"`shuffle`: `of` must name a column with lengths, such as one of Audio, Image,"
                 f" Tokenized or arrays of different lengths, among {sorted(forms)}, got {of!r}."

@@ -276,6 +276,15 @@ def test_lengths_that_are_not_those_of_the_column():
             list(loader)
 
 
+@pytest.mark.parametrize("of", ["mask", "marks", "boxes"])
+def test_what_follows_images_has_no_lengths_of_its_own(of):
+    """A mask would be cut without its image, and nothing would tell that it is longer."""
+    columns = {"image": Images(canvas=(32, 32)), "mask": Mask(), "marks": Mask()}
+    shuffle = order(of, ASPECTS, [0.7, 1.0, ASPECTS.max()], 4)
+    with pytest.raises(ValueError, match=f"`of` must name a column with lengths, .* got '{of}'"):
+        Loader(Pictures(), 4, shuffle=shuffle, decode=columns, sharding=one_device())
+
+
 @pytest.mark.parametrize(
     "of, options, message",
     [
