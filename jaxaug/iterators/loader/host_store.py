@@ -192,6 +192,8 @@ def _file_state(source: Source, index: int) -> bytes:
 
 def _mapped(path: Path, column: jax.ShapeDtypeStruct) -> np.ndarray:
     """Return an array in a file, which is made if need be, with its blocks reserved."""
+    if not _bytes_of(column):
+        return np.zeros(column.shape, column.dtype)  # which no file can be mapped to
     with path.open("ab") as file:
         # A write to a map on a full disk would kill the process.
         os.posix_fallocate(file.fileno(), 0, _bytes_of(column))

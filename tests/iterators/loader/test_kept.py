@@ -227,7 +227,7 @@ def test_records_that_are_drawn_twice_have_their_positions_keys(keep):
     assert records < N  # those of weight 0 are never drawn
 
 
-@pytest.mark.parametrize("kind", ["array", "memmap", "gray", "float"])
+@pytest.mark.parametrize("kind", ["array", "memmap", "gray", "float", "empty"])
 def test_arrays_are_kept_too(keep, kind, tmp_path):
     pixels = np.stack([picture(number, 16, 24) for number in range(N)])
     if kind == "memmap":
