@@ -36,6 +36,7 @@ class DeviceStore(RecordStore):
       length: of the source, in records.
       layout: the devices.
       room: for how many records.
+      share: of all records, which they are.
 
     Attributes:
       nbytes: on all devices together.
@@ -44,7 +45,7 @@ class DeviceStore(RecordStore):
       MemoryError: they do not fit.
     """
 
-    def __init__(self, rows: RowSchema, length: int, layout: RowLayout, room: int):
+    def __init__(self, rows: RowSchema, length: int, layout: RowLayout, *, room: int, share: float):
         super().__init__(rows, length, layout)
         # Held while a call is launched: one that writes takes the records from under the others.
         self._launching = threading.Lock()
@@ -59,7 +60,8 @@ class DeviceStore(RecordStore):
         self._zeros = {rows: _zeros(host, rows) for rows in counts}
         shapes = self._shapes(self._places.slots)
         size = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(shapes))
-        check_space("device", size, self._places.slots, free_bytes(layout.devices))
+        keep = "device" if share == 1 else f"device:{share:g}"
+        check_space(keep, size, self._places.slots, free_bytes(layout.devices), share)
         self.nbytes = size * self._devices
         self._slots = jax.tree.map(self._split_shape, shapes)
         with no_mesh(), jax.disable_jit(False):

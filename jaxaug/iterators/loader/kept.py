@@ -189,23 +189,24 @@ def batches_a_call(rows: RowSchema, layout: RowLayout) -> int:
     return min(max(_RUN_BYTES // (size // len(layout.devices)), 1), _MAX_RUN)
 
 
-def check_space(keep: str, size: int, length: int, free: int | None) -> None:
-    """Raise MemoryError unless `size` bytes are free for `length` records."""
+def check_space(
+    keep: str, size: int, length: int, free: int | None, share: float | None = None
+) -> None:
+    """Raise MemoryError unless `size` bytes are free for `length` records.
+
+    On devices these are a `share` of the records, and a smaller one may fit.
+    """
     if free is None or size <= free:
         return
     each = size // length
+    percent = 0 if share is None else int(90 * share * free / size)  # other arrays want some
+    smaller = f" keep='device:{percent / 100}' keeps that share there, the rest on the host."
     raise MemoryError(
-        f"`keep`={keep!r} needs {size:,} bytes{' on each device' if keep == 'device' else ''}, "
+        f"`keep`={keep!r} needs {size:,} bytes{'' if share is None else ' on each device'}, "
         f"{each:,} for each of {length:,} records, and {free:,} are free: give `decode` "
         "a smaller canvas, the Loader fewer records (`Subset`), or leave `keep` out."
-        f"{_mixture(size, free) if keep == 'device' else ''}"
+        f"{smaller if percent else ''}"
     )
-
-
-def _mixture(size: int, free: int) -> str:
-    """Return the advice to keep a share of the records on the devices."""
-    percent = 90 * free // size  # other arrays want some
-    return f" keep='device:{percent / 100}' keeps that share there, the rest on the host."
 
 
 def free_host_bytes() -> int | None:

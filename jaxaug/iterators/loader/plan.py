@@ -373,9 +373,9 @@ def _make_device_store(
     """
     room = max(int(share * needed), 1)
     if room == length:
-        return DeviceStore(schema, length, layout, room)
+        return DeviceStore(schema, length, layout, room=room, share=share)
     rest = RestStore(schema, length, layout, room=length - room, planned=needed - room)
-    device = DeviceStore(schema, length, layout, room)
+    device = DeviceStore(schema, length, layout, room=room, share=share)
     return MixedStore(device, rest, rows=schema, length=length, layout=layout)
 
 

@@ -238,7 +238,10 @@ def test_arrays_are_kept_too(keep, kind, tmp_path):
     if kind == "float":
         pixels = -pixels.astype(np.float32) * 0  # zeros with their sign
         pixels[0, 0, 0] = np.nan
-    assert_same_batches(InMemory(pixels, {"label": np.arange(N)}), keep, last_batch="pad")
+    features = {"label": np.arange(N)}
+    if kind == "empty":
+        features["boxes"] = np.zeros((N, 0, 4), np.float32)
+    assert_same_batches(InMemory(pixels, features), keep, last_batch="pad")
 
 
 class Counted(InMemory):
@@ -519,6 +522,20 @@ def test_a_share_of_the_records_is_on_the_devices_and_the_rest_on_the_host(monke
     monkeypatch.undo()
     with Loader(source, 4, sharding=devices(2), keep="device:0.49") as loader:
         assert next(loader)["image"].shape == (4, 8, 8, 3)
+
+
+def test_the_share_that_would_fit_is_that_of_all_records(monkeypatch):
+    source = InMemory(np.zeros((N, 8, 8, 3), np.uint8), {"label": np.arange(N)})
+    free = 3 * (8 * 8 * 3 + 4 + 17)
+    monkeypatch.setattr(device_store, "free_bytes", lambda devices: free)
+    with pytest.raises(MemoryError, match=r"'device:0\.5' needs .* keep='device:0\.22' keeps"):
+        Loader(source, 4, sharding=devices(2), keep="device:0.5")
+    with Loader(source, 4, sharding=devices(2), keep="device:0.22") as loader:
+        assert next(loader)["image"].shape == (4, 8, 8, 3)
+
+    free = 2  # no share fits
+    with pytest.raises(MemoryError, match=r"or leave `keep` out\.$"):
+        Loader(source, 4, sharding=devices(2), keep="device")
 
 
 @pytest.mark.parametrize("length, batch_size", [(22, 8), (24, 8), (5, 8)])
