@@ -19,6 +19,8 @@ _MAX_LEAD = 64  # bytes of a container between where it says that a packet is an
 # Codecs whose chroma lies on the left of two columns where the stream does not say more: ITU-T
 # H.264 and H.265 figure E-1, ISO/IEC 13818-2 section 6.1.1.8, ISO/IEC 14496-2; so has "vpcC".
 _CHROMA_LEFT = ("h264", "hevc", "mpeg2video", "mpeg4")
+# Of which FFmpeg's parsers, asked in AVI, call every picture one where decoding may begin.
+_NEVER_MARKED = ("h261", "h263", "h263i", "h263p")
 
 
 class VideoFile:
@@ -151,6 +153,8 @@ def read_table(
     times, keys, shown, idle, offsets, sizes = np.array(rows, np.int64).reshape(-1, 6).T
     if not shown.any():
         raise DecodeError("it has no frames")
+    if context.name in _NEVER_MARKED and keys.all():
+        keys[1:] = 0
     if not inside:
         offsets = np.cumsum(sizes) - sizes
     flags = {"keys": keys == 1, "shown": shown == 1, "idle": idle == 1}

@@ -121,6 +121,15 @@ def test_frames_of_an_avi_with_b_frames_are_in_the_order_of_its_decoder(codec):
             np.testing.assert_array_equal(planes.luma, planes_of(expected[number], Codec()).luma)
 
 
+@pytest.mark.parametrize("codec", ["h261", "h263"])
+def test_decoding_begins_with_the_first_frame_where_parsers_mark_every_one(codec):
+    data = video(20, (144, 176), codec=codec, container="avi", g="8")
+    expected = all_frames(data)
+    for numbers in ([10], [19], [3, 14], range(20)):
+        for number, planes in decoded(data, numbers)[0].items():
+            np.testing.assert_array_equal(planes.luma, planes_of(expected[number], Codec()).luma)
+
+
 def test_an_edit_list_hides_frames():
     """Twice as long a group of pictures, cut by an edit list to begin at its fifth frame."""
     data = bytearray(kind("h264"))
