@@ -132,8 +132,8 @@ def read_table(
     rows: list[tuple[int, ...]] = []
     packets: list[bytes | memoryview] = []
     inside = True
-    # AVI has no times of presentation: FFmpeg gives packets of these codecs those of decoding.
-    guessed = kind == "avi" and context.name in ("h264", "hevc") and context.has_b_frames
+    # AVI has no times of presentation: for packets of these codecs FFmpeg makes them up.
+    unordered = bool(kind == "avi" and context.name in ("h264", "hevc") and context.has_b_frames)
     for packet in container.demux(stream):
         if not packet.size:
             continue
@@ -146,7 +146,8 @@ def read_table(
         inside = inside and offset >= 0 and not packet.has_sidedata("new_extradata")
         # show_frame, RFC 6386 section 9.1
         hidden = packet.is_discard or (context.name == "vp8" and not content[0] & 16)
-        time = NONE if packet.pts is None or guessed else packet.pts
+        time = packet.dts if unordered else packet.pts
+        time = NONE if time is None else time
         idle = references.droppable(packet)
         rows.append((time, references.begins(packet), not hidden, idle, offset, len(content)))
         packets.append(content if offset < 0 else data[offset : offset + len(content)])
@@ -159,7 +160,7 @@ def read_table(
         offsets = np.cumsum(sizes) - sizes
     flags = {"keys": keys == 1, "shown": shown == 1, "idle": idle == 1}
     table = Table(
-        codec=_codec(context, kind),
+        codec=_codec(context, kind, unordered),
         unit=float(stream.time_base),
         rate=float(stream.average_rate or 25),
         times=times,
@@ -180,7 +181,7 @@ def _place(data: memoryview, position: int | None, content: bytes) -> int:
     return -1
 
 
-def _codec(context: Any, kind: str) -> Codec:
+def _codec(context: Any, kind: str, unordered: bool) -> Codec:
     """Return what a stream says of how it is decoded."""
     try:
         tag = context.codec_tag
@@ -196,6 +197,7 @@ def _codec(context: Any, kind: str) -> Codec:
         space=int(context.colorspace),
         range=int(context.color_range),
         chroma_left=context.name in _CHROMA_LEFT or (context.name == "vp9" and kind == "mov"),
+        unordered=unordered,
     )
 
 

@@ -31,6 +31,7 @@ class Codec:
       space, range: FFmpeg's AVColorSpace and AVColorRange as the container has them.
       rotation: counter-clockwise degrees that make frames upright; None where each of them tells.
       chroma_left: chroma of half the size lies on the left of two columns, not between them.
+      unordered: the container has times of decoding alone, and frames come in another order.
     """
 
     name: str = ""
@@ -43,6 +44,7 @@ class Codec:
     range: int = 0
     rotation: int | None = None
     chroma_left: bool = False
+    unordered: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +76,8 @@ class Table:
     def timed(self) -> bool:
         """True if every frame has a time of its own, by which it can be found."""
         times = self.times[self.shown]
-        return bool((times != NONE).all()) and len(np.unique(times)) == len(times)
+        distinct = bool((times != NONE).all()) and len(np.unique(times)) == len(times)
+        return distinct and not self.codec.unordered
 
     @cached_property
     def frames(self) -> np.ndarray:
@@ -94,6 +97,8 @@ class Table:
         """The time float64[n] of each frame."""
         if self.timed:
             return self.times[self.frames] * self.unit
+        if self.codec.unordered and NONE not in self.times:
+            return np.sort(self.times[self.shown]) * self.unit  # gaps stay, a few frames early
         return np.arange(len(self.frames)) / self.rate
 
     def runs(self, numbers: np.ndarray) -> "list[Run]":

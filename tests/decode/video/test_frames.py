@@ -121,6 +121,18 @@ def test_frames_of_an_avi_with_b_frames_are_in_the_order_of_its_decoder(codec):
             np.testing.assert_array_equal(planes.luma, planes_of(expected[number], Codec()).luma)
 
 
+def test_an_avi_with_b_frames_keeps_the_gaps_between_its_frames():
+    """By the times of decoding, which are a few frames early; a table of an index knows them."""
+    times = [40 * (n + 10 * (n > 4) + 15 * (n > 11)) for n in range(15)]
+    data = video(15, container="avi", bf="2", times=times)
+    with VideoFile(memoryview(data), MAX_PIXELS) as file:
+        table = file.table
+    early = np.array(times) / 1000 - table.seconds
+    assert len(table.seconds) == 15 and (np.diff(table.seconds) > 0).all()
+    assert table.seconds[-1] > 1.4 and (np.abs(early) < 0.03).sum() >= 3 and (early > -0.2).all()
+    np.testing.assert_array_equal(Table.from_bytes(table.to_bytes()).seconds, table.seconds)
+
+
 @pytest.mark.parametrize("codec", ["h261", "h263"])
 def test_decoding_begins_with_the_first_frame_where_parsers_mark_every_one(codec):
     data = video(20, (144, 176), codec=codec, container="avi", g="8")
