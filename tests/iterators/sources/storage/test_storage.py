@@ -24,7 +24,7 @@ from jaxaug.iterators.sources.storage.files import list_files
 from jaxaug.iterators.sources.storage.local_disks import all_local
 from jaxaug.iterators.sources.storage.mapped import Mapped
 from jaxaug.iterators.sources.storage.read import FileReader
-from jaxaug.iterators.sources.storage.staged import _MAX_GAP, _MAX_SPAN, Staged, _merge
+from jaxaug.iterators.sources.storage.staged import _MAX_GAP, _SPAN, Staged, _merge
 from tests.iterators.sources import containers
 from tests.iterators.sources.packed.shards import check_rows, noise, resident, source_of
 
@@ -68,9 +68,11 @@ def test_neighbors_are_read_in_one_go():
     )
     far, *_ = _merge(np.zeros(2, int), np.array([0, 11 + _MAX_GAP]), np.array([10, 10]))
     assert len(far) == 2
-    starts = np.arange(0, 5 * _MAX_SPAN // 2, 1 << 20)
+    starts = np.arange(0, 13 * _SPAN // 4, 1 << 20)
     run, *_ = _merge(np.zeros(starts.size, int), starts, np.full(starts.size, 1 << 20))
-    assert [span.length for span in run] == [_MAX_SPAN, _MAX_SPAN, _MAX_SPAN // 2]
+    # Three reads, of nine records or eight.
+    assert [span.length >> 20 for span in run] == [9, 9, 8]
+    assert [span.offset for span in run] == [0, 9 << 20, 18 << 20]
 
 
 def test_staged_memory_outlives_the_storage_and_is_never_reused(tmp_path):
