@@ -187,6 +187,10 @@ class ColumnDecoder:
         Args:
           values: of n records.
           stored: what an index has stored of them; None for nothing.
+
+        Returns:
+          What `decode_rows` is given: None, a list of n, or a NamedTuple of columns [n, ...], so
+          that rows may be replaced. And the bad ones.
         """
         del values, stored
         return None, {}

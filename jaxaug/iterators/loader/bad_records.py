@@ -122,10 +122,7 @@ class _Replacement:
         self._read = read._replace(indices=all_indices, columns=columns, stored={})
 
         found, failed = self._decoder.check(others, {})
-        merged = dict(checked)
-        for name, told in checked.items():
-            if told is not None:  # a tuple of columns [n, ...]
-                merged[name] = type(told)(*map(put_rows, told, repeat(rows), found[name]))
+        merged = {name: _put_told(told, rows, found[name]) for name, told in checked.items()}
         return merged, {int(rows[place]): reason for place, reason in failed.items()}
 
     def _note(self, errors: dict[int, DecodeError]) -> None:
@@ -136,6 +133,18 @@ class _Replacement:
         for row in sorted(errors):
             if self._tries[row] == MAX_REPLACEMENT_TRIES:
                 raise BadRecordsError(_exhausted(self._first[row]), self._bad)
+
+
+def _put_told(told: Any, rows: np.ndarray, others: Any) -> Any:
+    """Return what `ColumnDecoder.check_rows` told, with that of others in the places `rows`."""
+    if told is None:
+        return None
+    if isinstance(told, tuple):
+        return type(told)(*map(put_rows, told, repeat(rows), others))
+    told = list(told)
+    for row, other in zip(rows.tolist(), others):
+        told[row] = other
+    return told
 
 
 def _exhausted(error: DecodeError) -> DecodeError:

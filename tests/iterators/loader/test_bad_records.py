@@ -1,19 +1,31 @@
 """Records that cannot be decoded: raised, masked, replaced, counted once."""
 
 import contextlib
+import dataclasses
+import io
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import pytest
 
 from jaxaug import Decoder, Loader
-from jaxaug.decode import Encoded, Image, decode_image
+from jaxaug.decode import (
+    Audio,
+    ColumnDecoder,
+    Decoded,
+    Encoded,
+    Image,
+    Volume,
+    decode_image,
+)
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import (
     ImageFolder,
     InMemory,
     RandomAccess,
+    Renamed,
     Shuffled,
 )
 from jaxaug.iterators.loader.rows import RowSchema
@@ -376,3 +388,70 @@ def test_a_bad_record_is_named_whatever_its_names_are(names, file):
     with Loader(source, 2, sharding=one_device(), **options) as loader:
         assert next(loader)["valid"].tolist() == [True, False]
         assert [record["file"] for record in loader.stats["bad_records"]] == [file]
+
+
+class Told(NamedTuple):
+    """What a decoder may tell of its rows by columns."""
+
+    numbers: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Digits(ColumnDecoder):
+    """Numbers of text; what it tells of them are the numbers."""
+
+    kind: str
+
+    def forms(self):
+        return {"number": jax.ShapeDtypeStruct((), np.int32)}
+
+    def check_rows(self, values, stored):
+        texts = [bytes(values.view(row)) for row in range(len(values.lengths))]
+        failures = {row: "no number" for row, text in enumerate(texts) if not text.isdigit()}
+        numbers = [int(text) if text.isdigit() else 0 for text in texts]
+        return Told(np.array(numbers)) if self.kind == "columns" else numbers, failures
+
+    def decode_rows(self, values, checked, siblings, wanted, keys):
+        told, failures = self.check_rows(values, None)
+        numbers = np.int32(getattr(checked, "numbers", checked))
+        np.testing.assert_array_equal(numbers, getattr(told, "numbers", told))
+        failures = {row: reason for row, reason in failures.items() if wanted[row]}
+        good = wanted & ~np.isin(np.arange(len(wanted)), list(failures))
+        return Decoded({"number": numbers}, good, failures)
+
+
+@pytest.mark.parametrize("kind", ["list", "columns"])
+@pytest.mark.filterwarnings("ignore:.*could not be decoded")
+def test_what_is_told_of_a_row_is_replaced_with_it(kind):
+    files = [b"x" if i in (1, 2, 7) else b"%d" % (10 * i) for i in range(8)]
+    source = Renamed(InMemory(files), {"image": "digits"})
+    options = {"decode": {"digits": Digits(kind)}, "shuffle": False, "sharding": one_device()}
+    with Loader(source, 4, on_error="replace", max_bad=None, **options) as loader:
+        found = [np.asarray(batch["digits"]).tolist() for batch in loader]
+    assert found == [[0, 30, 30, 30], [40, 50, 60, 0]]
+
+
+@pytest.mark.parametrize("medium", ["sound", "volume"])
+@pytest.mark.filterwarnings("ignore:.*could not be decoded")
+def test_sounds_and_volumes_are_replaced(medium):
+    if medium == "sound":
+        pytest.importorskip("soundfile")
+        from tests.decode.audio.sounds import encoded, wave
+
+        files = [encoded("wav16", wave(i, 800)) for i in range(6)]
+        decoder = Audio(samples=800)
+    else:
+        files = []
+        for number in range(6):
+            np.save(file := io.BytesIO(), np.full((2, 3, 4), number, np.uint8))
+            files.append(file.getvalue())
+        decoder = Volume()
+    files[2], files[5] = b"none", files[5][:-10]
+    source = Renamed(InMemory(files), {"image": medium})
+    options = {"decode": {medium: decoder}, "shuffle": False, "sharding": one_device()}
+    with Loader(source, 3, on_error="replace", max_bad=None, **options) as loader:
+        batches = [jax.device_get(batch) for batch in loader]
+        assert loader.stats["replaced"] == 2
+    assert [batch["index"].tolist() for batch in batches] == [[0, 1, 3], [3, 4, 0]]
+    np.testing.assert_array_equal(batches[0][medium][2], batches[1][medium][0])
+    np.testing.assert_array_equal(batches[0][medium][0], batches[1][medium][2])
