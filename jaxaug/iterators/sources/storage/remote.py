@@ -256,7 +256,7 @@ def _by_socket(
             raise FileNotFoundError(file.name) from None
         if failure.status == 412:
             raise changed(file) from None
-        if failure.status in (200, 416):
+        if failure.status == 200:
             raise Refused(f"the server of {file.name!r} ignores ranges.") from None
         raise
     # Servers may ignore what they are asked for.

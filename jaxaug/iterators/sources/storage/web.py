@@ -4,18 +4,23 @@ That is done outside of the GIL, for half the processor time of a client that ha
 """
 
 import http.client
+import ssl
 import threading
 import time
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-_PIECE_BYTES = 1 << 20  # of an answer, between two looks at the clock
+_PIECE_BYTES = 1 << 20  # of an answer, copied at a time at most
 _MAX_REDIRECTS = 5
 _MOVED = (301, 302, 303, 307, 308)
-
-_connections = threading.local()  # of each thread, by scheme and host
+_IDLE_SECONDS = 60.0  # after which a server may well have closed a connection
+_URL = "/:?#[]@!$&'()*+,;=%~"  # what stays in a URL beside letters: RFC 3986, section 2
 
 
 class Failed(OSError):
@@ -60,15 +65,11 @@ class WebStore:
         Raises:
           OSError: the server does not tell it.
         """
-        url = f"{self._root}/{quote(path)}"
-        host = urlsplit(url)
-        if host.scheme in getproxies() and not proxy_bypass(host.netloc):
-            raise OSError("it is behind a proxy")
-        answer = self._ask("HEAD", url, {})
-        answer.read()
-        if answer.status != 200:
-            raise Failed(answer.status, answer.headers)
-        return Facts(int(answer.headers["Content-Length"] or -1), answer.headers)
+        with self._ask("HEAD", f"{self._root}/{quote(path)}", {}) as answer:
+            answer.read()
+            if answer.status != 200:
+                raise Failed(answer.status, answer.headers)
+            return Facts(int(answer.headers["Content-Length"] or -1), answer.headers)
 
     def read(
         self, path: str, offset: int, destination: memoryview, match: str | None
@@ -88,82 +89,137 @@ class WebStore:
         last = offset + len(destination) - 1
         asked = {"Range": f"bytes={offset}-{last}", "Accept-Encoding": "identity"}
         asked |= {} if match is None else {"If-Match": match}
-        answer = self._ask("GET", f"{self._root}/{quote(path)}", asked)
-        came = answer.headers.get("Content-Range", "")
-        if answer.status != 206:
-            self._drop()
-            raise Failed(answer.status, answer.headers)
-        if not came.startswith(f"bytes {offset}-{last}/"):
-            self._drop()
-            raise OSError(f"the server sent {came or 'an unnamed range'}")
-        try:
+        with self._ask("GET", f"{self._root}/{quote(path)}", asked) as answer:
+            if answer.status != 206:
+                raise Failed(answer.status, answer.headers)
+            came = answer.headers.get("Content-Range", "")
+            if not came.startswith(f"bytes {offset}-{last}/"):
+                raise OSError(f"the server sent {came or 'an unnamed range'}")
             _fill(answer, destination, until)
-        except BaseException:
-            self._drop()
-            raise
-        return answer.headers
+            return answer.headers
 
-    def _ask(self, method: str, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        """Return the beginning of an answer, which may be that of another URL."""
+    @contextmanager
+    def _ask(
+        self, method: str, url: str, headers: dict[str, str]
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Give the beginning of an answer, which may be that of another URL."""
         for _ in range(_MAX_REDIRECTS):
-            answer = self._answer(method, url, headers)
-            if answer.status not in _MOVED or "Location" not in answer.headers:
-                return answer
-            answer.read()
-            url = urljoin(url, answer.headers["Location"])
+            with self._answer(method, url, headers) as answer:
+                if answer.status not in _MOVED or "Location" not in answer.headers:
+                    yield answer
+                    return
+                answer.read(_PIECE_BYTES)
+            # Bytes that a server has left as they are come as Latin-1, as in any header.
+            place = quote(answer.headers["Location"].encode("latin-1"), safe=_URL)
+            url = urljoin(url, place)
         raise OSError("the server redirects for ever")
 
-    def _answer(self, method: str, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        """Return the beginning of an answer; a connection that was closed meanwhile is renewed."""
+    @contextmanager
+    def _answer(
+        self, method: str, url: str, headers: dict[str, str]
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Give the beginning of an answer; its connection goes on if all of it is read."""
         parts = urlsplit(url)
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        for fresh in (False, True):
-            connection, used = self._connect(parts.scheme, parts.netloc, fresh)
+        host = (parts.scheme, parts.netloc)
+        connection = _idle.take(host) or _connection(*host)
+        used = connection.sock is not None
+        answer = None
+        try:
             try:
-                connection.request(method, target, headers=headers)
-                return connection.getresponse()
-            except (http.client.HTTPException, ConnectionError) as error:
-                self._drop()
+                answer = self._begin(connection, method, target, headers)
+            except (http.client.HTTPException, ConnectionError):
                 if not used:
-                    raise OSError(str(error) or type(error).__name__) from error
-            except BaseException:
-                self._drop()
-                raise
-        raise AssertionError
+                    raise
+                connection.close()  # as the server has done meanwhile
+                connection = _connection(*host)
+                answer = self._begin(connection, method, target, headers)
+            yield answer
+        except http.client.HTTPException as error:
+            # It may cite what the server has sent.
+            raise OSError(f"the answer is damaged: {type(error).__name__}") from error
+        finally:
+            if answer is not None and answer.isclosed() and connection.sock is not None:
+                _idle.add(host, connection)
+            else:
+                connection.close()
 
-    def _connect(
-        self, scheme: str, host: str, fresh: bool
-    ) -> tuple[http.client.HTTPConnection, bool]:
-        """Return this thread's connection to a host, and True if it was used before."""
-        found = vars(_connections).setdefault("found", {})
-        key = (scheme, host)
-        used = key in found and not fresh
-        if not used:
-            kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-            if scheme not in kinds:
-                raise OSError(f"the server redirects to {scheme}")
-            found[key] = kinds[scheme](host)
-        connection = found[key]
+    def _begin(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+    ) -> http.client.HTTPResponse:
+        """Send a request; return the beginning of the answer."""
         connection.timeout = self._timeout if self._whole is None else self._whole
         if connection.sock is not None:
             connection.sock.settimeout(connection.timeout)
-        return connection, used
+        connection.request(method, target, headers=headers)
+        return connection.getresponse()
 
-    def _drop(self) -> None:
-        """Close this thread's connections: an answer may be left in one."""
-        for connection in vars(_connections).pop("found", {}).values():
-            connection.close()
+
+class _Idle:
+    """Connections that wait for a request of any thread, by scheme and host.
+
+    The one that was used last goes first, so that there are no more than requests at a time.
+    """
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._found: dict[tuple[str, str], deque[tuple[float, http.client.HTTPConnection]]]
+        self._found = defaultdict(deque)
+
+    def take(self, host: tuple[str, str]) -> http.client.HTTPConnection | None:
+        """Return a connection, None if there is none; close those that have waited for long."""
+        with self._lock:
+            for found in self._found.values():
+                while found and found[0][0] < time.monotonic() - _IDLE_SECONDS:
+                    found.popleft()[1].close()
+            return self._found[host].pop()[1] if self._found[host] else None
+
+    def add(self, host: tuple[str, str], connection: http.client.HTTPConnection) -> None:
+        """Have a connection wait."""
+        with self._lock:
+            self._found[host].append((time.monotonic(), connection))
+
+
+_idle = _Idle()
+
+
+def _connection(scheme: str, host: str) -> http.client.HTTPConnection:
+    """Return a new connection, which is opened by its first request."""
+    if {scheme, "all"} & getproxies().keys() and not proxy_bypass(host):
+        raise OSError("it is behind a proxy")
+    if scheme not in ("http", "https") or "@" in host:
+        raise OSError("the server redirects to another protocol, or to a user")
+    if scheme == "http":
+        return http.client.HTTPConnection(host)
+    return http.client.HTTPSConnection(host, context=_certificates())
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Return the certificates that are trusted: to read them takes longer than a request."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def _fill(answer: http.client.HTTPResponse, destination: memoryview, until: float | None) -> None:
     """Copy the body of an answer to its place."""
+    if answer.length not in (None, len(destination)):
+        raise OSError(f"the server sends {answer.length} bytes for {len(destination)}")
+    # As much as has come: that of a server that trickles might not fill a piece for ever.
+    read = answer.readinto if answer.chunked else answer.fp.readinto1
     count = 0
     while count < len(destination):
         if until is not None and time.monotonic() > until:
             raise TimeoutError("the answer takes too long")
-        came = answer.readinto(destination[count : count + _PIECE_BYTES])
+        came = read(destination[count : count + _PIECE_BYTES])
         if not came:
             raise OSError(f"the server sent {count} bytes for {len(destination)}")
         count += came
-    if answer.length:
-        raise OSError(f"the server sent {answer.length} bytes more than it was asked for")
+    if answer.chunked and answer.read(1):
+        raise OSError("the server sent more bytes than it was asked for")
+    answer.close()

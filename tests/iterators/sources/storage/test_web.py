@@ -1,0 +1,187 @@
+"""Ranges of files of web servers by sockets, from servers that do not answer as they should."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from jaxaug.iterators.sources.storage import web
+from jaxaug.iterators.sources.storage.web import Failed, WebStore
+from tests.iterators.sources.packed.test_remote import Server, serving
+
+SIZE = 300_000
+CONTENT = np.random.default_rng(0).bytes(2 * SIZE)
+
+
+@pytest.fixture
+def server():
+    """A handler with "/a.bin", and the root of its URLs."""
+    with serving() as (handler, url):
+        handler.contents["/a.bin"] = CONTENT
+        yield handler, url
+
+
+def read(store, path="a.bin", offset=1000, size=SIZE):
+    found = bytearray(size)
+    store.read(path, offset, memoryview(found), None)
+    return found
+
+
+def answer_with(monkeypatch, handler, send):
+    """Have GET answered by `send(handler, bytes that were asked for)`, behind the first headers."""
+
+    def answer(self, body):
+        assert body
+        first, last = (int(x) for x in self.headers["Range"].removeprefix("bytes=").split("-"))
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {first}-{last}/{len(CONTENT)}")
+        send(self, CONTENT[first : last + 1])
+
+    monkeypatch.setattr(handler, "answer", answer)
+
+
+def send_chunks(self, content):
+    self.send_header("Transfer-Encoding", "chunked")
+    self.end_headers()
+    for start in range(0, len(content), 70_000):
+        piece = content[start : start + 70_000]
+        self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+    self.wfile.write(b"0\r\n\r\n")
+
+
+def connections_of(monkeypatch, handler):
+    """Return the set that gets the address of each connection."""
+    found = set()
+    setup = Server.setup
+    monkeypatch.setattr(
+        handler, "setup", lambda self: found.add(self.client_address) or setup(self), raising=False
+    )
+    return found
+
+
+def test_threads_in_turn_share_a_connection(server, monkeypatch):
+    """Each of 128 threads had its own for ever, so that a few sources took all descriptors."""
+    handler, url = server
+    found = connections_of(monkeypatch, handler)
+    store = WebStore(url, 5.0)
+    for _ in range(12):
+        with ThreadPoolExecutor(1) as pool:  # a new thread
+            assert pool.submit(read, store).result() == CONTENT[1000 : 1000 + SIZE]
+    assert len(found) == 1
+    both = threading.Barrier(2)
+    answer = handler.answer
+    monkeypatch.setattr(handler, "answer", lambda self, body: (both.wait(5), answer(self, body)))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(read, [store] * 8))
+    assert len(found) == 2
+
+
+def test_connections_that_wait_for_long_are_closed(server, monkeypatch):
+    handler, url = server
+    found = connections_of(monkeypatch, handler)
+    monkeypatch.setattr(web, "_IDLE_SECONDS", -1.0)
+    for _ in range(3):
+        read(WebStore(url, 5.0))
+    assert len(found) == 3
+
+
+def test_chunks_are_read_and_the_connection_goes_on(server, monkeypatch):
+    handler, url = server
+    found = connections_of(monkeypatch, handler)
+    answer_with(monkeypatch, handler, send_chunks)
+    for _ in range(3):
+        assert read(WebStore(url, 5.0)) == CONTENT[1000 : 1000 + SIZE]
+    assert len(found) == 1
+
+
+def test_more_bytes_than_the_range_are_an_error(server, monkeypatch):
+    """As of a proxy that compresses what does not get smaller."""
+    handler, url = server
+    answer_with(monkeypatch, handler, lambda self, content: send_chunks(self, b"gz" + content))
+    with pytest.raises(OSError, match="more bytes"):
+        read(WebStore(url, 5.0))
+
+
+def test_an_answer_that_trickles_is_given_up_in_time(server, monkeypatch):
+    handler, url = server
+    over = threading.Event()
+
+    def trickle(self, content):
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        for at in range(len(content)):
+            if over.wait(0.1):
+                return
+            self.wfile.write(content[at : at + 1])
+            self.wfile.flush()
+
+    answer_with(monkeypatch, handler, trickle)
+    pool = ThreadPoolExecutor(1)
+    try:
+        asked = pool.submit(read, WebStore(url, 2.0, whole=2.0))
+        with pytest.raises(OSError, match=r"too long|timed out"):
+            asked.result(30)
+    finally:
+        over.set()
+        pool.shutdown()
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["/there/a.bin?sign=a b", "/there/a.bin?sign=ä", "/there/a.bin?sign=%C3%A4#part"],
+)
+def test_a_place_may_be_written_carelessly(server, monkeypatch, place):
+    handler, url = server
+    answer = handler.answer
+    seen = []
+
+    def moved(self, body):
+        if self.path.startswith("/there/"):
+            seen.append(self.path)
+            self.path = "/a.bin"
+            return answer(self, body)
+        sent = place.encode().decode("latin-1")  # as bytes, and as http.server encodes it
+        return self.send(302, b"moved", body, {"Location": sent})
+
+    monkeypatch.setattr(handler, "answer", moved)
+    assert read(WebStore(url, 5.0)) == CONTENT[1000 : 1000 + SIZE]
+    sign = "a%20b" if " " in place else "%C3%A4"
+    assert seen == [f"/there/a.bin?sign={sign}"]
+
+
+@pytest.mark.parametrize("place", ["http://user:secret@127.0.0.1:1/a.bin", "ftp://secret/a.bin"])
+def test_where_sockets_do_not_follow(server, monkeypatch, place):
+    handler, url = server
+    monkeypatch.setattr(
+        handler, "answer", lambda self, body: self.send(302, b"", body, {"Location": place})
+    )
+    with pytest.raises(OSError, match="redirects to") as caught:
+        read(WebStore(url, 5.0))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])
+def test_proxies_are_left_to_others(server, monkeypatch, variable):
+    _, url = server
+    monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    monkeypatch.setattr(web, "_idle", web._Idle())
+    with pytest.raises(OSError, match="proxy"):
+        WebStore(url, 5.0).facts("a.bin")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert WebStore(url, 5.0).facts("a.bin").size == len(CONTENT)
+
+
+def test_a_failure_leaves_no_connection_that_is_wrong(server, monkeypatch):
+    """The rest of one answer would be the beginning of the next."""
+    handler, url = server
+    store = WebStore(url, 5.0)
+    for ranges in (True, False, True):
+        handler.ranges = ranges
+        if ranges:
+            assert read(store) == CONTENT[1000 : 1000 + SIZE]
+            continue
+        with pytest.raises(Failed, match="200 OK"):
+            read(store)
+    monkeypatch.setattr(handler, "protocol_version", "HTTP/1.0")
+    assert read(store) == CONTENT[1000 : 1000 + SIZE]
