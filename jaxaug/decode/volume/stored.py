@@ -9,6 +9,7 @@ Reference: nifti.nimh.nih.gov (scaling, qform and sform); numpy.org (NPY); TIFF 
 import functools
 import io
 import math
+import re
 import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ import numpy as np
 from jaxaug._install import install_command
 from jaxaug.decode.image.deep import tiff
 from jaxaug.decode.image.deep.libraries import library
-from jaxaug.decode.image.deep.tiff_tags import find_pages
+from jaxaug.decode.image.deep.tiff_tags import find_pages, tags_at
 from jaxaug.errors import DecodeError
 
 Window = tuple[slice, ...]
@@ -30,6 +31,10 @@ _GZIP = b"\x1f\x8b"
 _PIECE = 2**16  # bytes that are unpacked at a time
 _ZARR = b"\0zarr\0"
 _NPY_HEAD = 65536
+_DESCRIPTION = 270  # a tag of TIFF
+# How ImageJ, of more than 4 GiB, and tifffile tell of slices without directories of their own.
+_IMAGES = re.compile(r"ImageJ=(?s:.*?)\nimages=(\d+)")
+_SHAPE = re.compile(r'\{"shape": \[([\d, ]+)\]')
 _folders: set[str] = set()
 
 
@@ -241,6 +246,9 @@ def _tiff(data: memoryview) -> StoredVolume:
     size = first.height * first.width * first.samples * first.dtype.itemsize
     if size > max(MAX_BYTES, len(data)):
         raise DecodeError(f"TIFF: a page of {size} bytes when unpacked, more than {MAX_BYTES}")
+    told = _slices(tags_at(data, pages[0]).text(_DESCRIPTION), first)
+    if len(pages) == 1 and told > 1:
+        raise DecodeError(f"TIFF: {told} slices behind one directory: store each as a page")
     channels = () if first.samples == 1 else (first.samples,)
     shape = (len(pages), first.height, first.width, *channels)
 
@@ -249,6 +257,15 @@ def _tiff(data: memoryview) -> StoredVolume:
         return np.stack([_page(data, page, pages[page], first)[window[1:]] for page in found])
 
     return StoredVolume(shape, first.dtype, (1.0, 1.0, 1.0), read)
+
+
+def _slices(description: str, page: Any) -> int:
+    """Return how many slices a description tells of."""
+    if images := _IMAGES.match(description):
+        return int(images[1])
+    shape = _SHAPE.match(description)
+    sides = [int(side) for side in shape[1].split(",")] if shape else []
+    return math.prod(sides) // (page.height * page.width * page.samples)
 
 
 def _page(data: memoryview, page: int, start: int, first: Any) -> np.ndarray:

@@ -90,6 +90,21 @@ def test_each_directory_of_a_tiff_is_passed_once(compression, monkeypatch):
     assert len(passed) == len(set(passed)) == 40
 
 
+@pytest.mark.parametrize(
+    "options", [{"imagej": True}, {"metadata": {}}], ids=["ImageJ", "tifffile"]
+)
+def test_slices_without_directories_are_not_taken_for_one(options):
+    tifffile = pytest.importorskip("tifffile")
+    array = np.arange(60, dtype=np.uint16).reshape(3, 4, 5)
+    one, three = io.BytesIO(), io.BytesIO()
+    options = {"photometric": "minisblack", "truncate": True} | options
+    tifffile.imwrite(one, array[:1], **options)
+    tifffile.imwrite(three, array, **options)
+    np.testing.assert_array_equal(whole(one.getvalue())[1], array[:1])
+    with pytest.raises(DecodeError, match="3 slices behind one directory"):
+        whole(three.getvalue())
+
+
 def test_axes_are_those_of_nibabel():
     nib = pytest.importorskip("nibabel")
     array = RNG.random((4, 5, 6, 2)).astype(np.float32)
