@@ -1,5 +1,7 @@
 """A source whose columns have other names, or whose texts are columns."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -88,7 +90,8 @@ class Renamed:
             return columns
         found = self.texts(indices, list(self.text_columns), self.missing)
         texts = {
-            column: Encoded.from_bytes([text.encode() for text in found[name]])
+            # JSON may have one half of a surrogate pair, which is no letter.
+            column: Encoded.from_bytes([text.encode("utf-8", "replace") for text in found[name]])
             for name, column in self.text_columns.items()
         }
         twice = sorted(texts.keys() & columns.keys())
@@ -107,8 +110,9 @@ class Renamed:
         return self.source.describe(index)
 
     def fingerprint(self) -> str:
-        """Return the source's hash: names are no data."""
-        return self.source.fingerprint()
+        """Return a hash of the source's, and of what its columns hold by the other names."""
+        known = [self.source.fingerprint(), self.names, self.text_columns, self.missing]
+        return hashlib.blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
 
     def _renamed(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         renamed = {self.names.get(name, name): value for name, value in columns.items()}

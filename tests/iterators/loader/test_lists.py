@@ -241,6 +241,33 @@ def test_wrong_texts_are_named():
     assert blank["words"].lengths.tolist() == [0]
 
 
+def letters(text):
+    return [ord(letter) for letter in text]
+
+
+def test_records_kept_on_disk_are_those_of_the_names(tmp_path):
+    """Others of the same form lay there under the fingerprint of the source."""
+    facts = {name: np.array([name + str(k) for k in range(4)]) for name in "ab"}
+    source = InMemory(LISTS[:4], facts | {"x": np.arange(4), "y": np.arange(4) + 10})
+    for name, first in (("a", 0), ("b", 10)):
+        number = {"x": "number"} if name == "a" else {"y": "number"}
+        renamed = Renamed(source, number, texts={name: "words"})
+        options = {"decode": {"words": Tokenized(letters, 2)}, "shuffle": False}
+        options["decode"]["image"] = Image(canvas=(20, 30))
+        keep = f"disk:{tmp_path}"
+        with Loader(renamed, 4, keep=keep, sharding=one_device(), **options) as loader:
+            batch = jax.device_get(next(loader))
+        assert batch["words"].tolist() == [[ord(name), ord(str(k))] for k in range(4)]
+        assert batch["number"].tolist() == list(range(first, first + 4))
+
+
+def test_half_of_a_surrogate_pair_is_no_error():
+    """As json.loads gives it."""
+    source = InMemory(LISTS[:1], {"caption": np.array(["a\ud800"])})
+    found = Renamed(source, texts={"caption": "words"}).read(np.array([0]))
+    assert bytes(found["words"].view(0)) == b"a?"
+
+
 def test_one_draw_for_all_images_or_one_each():
     """A chain is mapped over them with one key or with several."""
     flip = augment.Compose([augment.Resize((16, 16)), augment.RandomHorizontalFlip(p=0.5)])
