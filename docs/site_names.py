@@ -153,7 +153,7 @@ ALBUMENTATIONS = {
 }
 # Of `nvidia.dali.fn`, whose names are registered in C++: by hand, from the operator reference.
 DALI = {
-    "audio_resample": "`Audio(sample_rate=)` when decoding, `audio.Speed`",
+    "audio_resample": "`decode.Audio(rate=)` when decoding, `audio.Speed`",
     "bb_flip, bbox_paste, bbox_rotate, coord_flip, coord_transform": "they move along",
     "box_encoder": "`functional.encode_boxes`",
     "brightness, contrast, brightness_contrast": "`ColorJitter`",
