@@ -9,6 +9,8 @@ from jaxaug._typing import Array, Key
 from jaxaug.augment._base import AudioInfo, Drawn, ImageInfo, Parameters, chosen_alike
 from jaxaug.augment._chain import Note, State, Transform
 
+_MOST_CHANNELS = 8  # more than these, and than samples: the axes are in another order
+
 
 class AudioOp(Transform):
     """A transform of the "audio" of a sample: a waveform, or features of one.
@@ -89,6 +91,11 @@ class AudioOp(Transform):
             raise ValueError(
                 f"{type(self).__name__} needs a waveform [N] or [N, channels], got features"
                 f" {list(audio.shape)}: put it before what makes a spectrogram."
+            )
+        if self.takes == "waveform" and (audio.channels or 0) > max(audio.samples, _MOST_CHANNELS):
+            raise ValueError(
+                f"{type(self).__name__} needs a waveform [N] or [N, channels], got"
+                f" {list(audio.shape)}: put channels last."
             )
         return audio
 

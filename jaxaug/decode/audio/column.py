@@ -177,6 +177,21 @@ class Audio(ColumnDecoder):
         lengths = arrays["length"].reshape(len(rates), -1)
         return (lengths > window[:, None]).any(axis=1)
 
+    def check_transform(self, name: str, transform: Any) -> None:
+        """Raise ValueError for a filter or a feature of a chain that is meant for another rate."""
+        if name != "audio":
+            return
+        parts = getattr(transform, "parts", None)
+        for each in parts or ():
+            self.check_transform(name, each)
+        rate = getattr(transform, "rate", self.rate)
+        if parts is None and hasattr(transform, "takes") and rate != self.rate:
+            kind = type(transform).__name__
+            raise ValueError(
+                f"`transform`: the `rate` of {kind} must be that of the clips, {self.rate}, got"
+                f" {rate}: give {kind}(rate={self.rate}), or decode.Audio(rate={rate})."
+            )
+
     def part(self, values: Encoded, row: int) -> Part:
         """Return what a record is of its file; of a video, all of its sound.
 

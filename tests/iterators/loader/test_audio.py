@@ -190,3 +190,16 @@ def test_an_audio_column_of_hugging_face(tmp_path):
     assert [bytes(batch["audio"].view(row)) for row in range(2)] == [files[2], files[0]]
     audio = AUDIO.fit(_First(source), {})
     assert audio.exact and audio.rate == 16_000
+
+
+def test_a_feature_for_another_rate_than_that_of_the_clips_is_refused(root):
+    """It would take 200 Hz for 400 Hz, without a word."""
+    source = iterators.AudioFolder(root)
+    slow = {"audio": decode.Audio(rate=8000, seconds=0.1)}
+    chosen = augment.OneOf([augment.audio.LowPass(), augment.audio.Gain()])
+    for chain, name in ((CHAIN, "LogMel"), (augment.Compose([chosen]), "LowPass")):
+        with pytest.raises(ValueError, match=f"`rate` of {name} must be .* 8000, got 16000: give"):
+            batches(source, 8, decode=slow, transform=chain)
+    right = augment.Compose([augment.audio.LogMel(n_mels=20, rate=8000)])
+    with batches(source, 8, decode=slow, transform=right) as loader:
+        assert next(loader)["audio"].shape == (8, 6, 20)
