@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jaxaug._typing import Features, PathLike, Values
+from jaxaug._warn import warn_user
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._file_source import FileSource
@@ -45,6 +46,7 @@ _SOUNDS = (
 )
 _SOUNDS += (".flac", ".mp3", ".ogg", ".oga", ".opus", ".aac", ".m4a")
 _MAX_SHOWN_NAMES = 5  # names in an error
+_PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
 class ClassFolder(FileSource):
@@ -61,6 +63,7 @@ class ClassFolder(FileSource):
         found = sorted(set(folders))
         if classes is None:
             _check_no_shift(str(self.root), self._noun, found, names, below)
+            self._warn_of_parts(found)
         self.classes: tuple[str, ...] = tuple(found) if classes is None else _class_names(classes)
         unknown = [name for name in found if name not in self.classes]
         if unknown:
@@ -69,6 +72,15 @@ class ClassFolder(FileSource):
         ranks = {name: rank for rank, name in enumerate(self.classes)}
         self.labels = np.array([ranks[folder] for folder in folders], np.int32)
         self._files = LooseFiles(str(self.root), names)
+
+    def _warn_of_parts(self, found: Sequence[str]) -> None:
+        """Warn of a folder of training and validation data, whose parts would be its classes."""
+        if _PARTS.issuperset(name.lower() for name in found):
+            one = f"{type(self).__name__}({str(self.root / found[-1])!r})"
+            warn_user(
+                f"the classes of {str(self.root)!r} are {found}, which are usually parts of a data"
+                f" set: give {one} for one of them, or classes={found} if they are classes."
+            )
 
     def __repr__(self) -> str:
         found = f"{len(self)} {self._noun}, {len(self.classes)} classes, {sorted(self.features)}"

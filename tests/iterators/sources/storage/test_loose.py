@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 import weakref
 from functools import partial
 from pathlib import Path
@@ -256,6 +257,19 @@ def test_a_class_folder_without_images_is_an_error(tmp_path):
     what = r"no images in 'b', 'empty0', .*, 'empty3' and 3 more below"
     with pytest.raises(SourceError, match=what):
         ImageFolder(tmp_path)
+
+
+def test_parts_of_a_data_set_that_would_be_classes_are_warned_of(tmp_path):
+    class_folders(tmp_path / "train", cat=1, dog=1)
+    class_folders(tmp_path / "test", cat=1, dog=1)
+    with pytest.warns(UserWarning, match=r"parts of a data set: give ImageFolder\('.*/train'\)"):
+        assert ImageFolder(tmp_path).classes == ("test", "train")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ImageFolder(tmp_path / "train").classes == ("cat", "dog")
+        ImageFolder(tmp_path, classes=["train", "test"])
+        class_folders(tmp_path / "gear", train=1, car=1)
+        ImageFolder(tmp_path / "gear")
 
 
 def test_images_beside_class_folders_are_an_error(tmp_path):
