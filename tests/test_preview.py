@@ -241,6 +241,7 @@ def test_a_folder_of_videos_is_drawn(tmp_path, capsys):
     sheet = np.asarray(Image.open(out)).astype(int)
     plain, mirrored = tile(sheet, 0, 0), tile(sheet, 0, 2)
     width = plain.shape[1]
+    assert plain[:, width // 2].min() > 200 > plain[:, width // 4].mean()  # a gap between frames
     halves = mirrored[:, : width // 2], plain[:, : width // 2][:, ::-1]
     assert np.abs(halves[0] - halves[1]).mean() < np.abs(halves[0] - halves[1][:, ::-1]).mean()
 

@@ -100,12 +100,16 @@ def _picture(sample: Mapping[str, Any], mean: Any, std: Any) -> np.ndarray:
 
 
 def _clip_picture(sample: Mapping[str, Any], mean: Any, std: Any) -> np.ndarray:
-    """Return the first four frames of a clip, line by line."""
+    """Return the first four frames of a clip, line by line, with gaps between them."""
     height, width = sample.get("size", sample["video"].shape[1:3])
     frames = [viewable(frame, mean, std)[:height, :width] for frame in sample["video"][:4]]
     while len(frames) < 4:
         frames.append(np.zeros_like(frames[0]))
-    return np.concatenate([np.concatenate(frames[k : k + 2], axis=1) for k in (0, 2)])
+    gap = 1 + frames[0].shape[1] // 64
+    edges = ((0, gap), (0, gap), (0, 0))
+    frames = [np.pad(frame, edges, constant_values=255) for frame in frames]
+    rows = [np.concatenate(frames[k : k + 2], axis=1) for k in (0, 2)]
+    return np.concatenate(rows)[:-gap, :-gap]
 
 
 def _sound_picture(sample: Mapping[str, Any]) -> np.ndarray:

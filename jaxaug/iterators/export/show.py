@@ -85,12 +85,17 @@ def show(
     check_positive_int("columns", columns)
     medium = next((name for name in _MEDIA if name in batch), None)
     if medium is None:
-        raise ValueError(f'`batch` must have an "image", "video" or "audio", got {sorted(batch)}.')
+        raise ValueError(
+            f'`batch` must have an "image", "video" or "audio", got {sorted(batch)}: give what is'
+            ' to be seen that name, as show({"image": batch["view"][:, 0]}).'
+        )
 
     nested = (Mapping, tuple, list)
     names_of_arrays = [name for name, value in batch.items() if not isinstance(value, nested)]
     arrays = {name: _local(batch[name])[:count] for name in names_of_arrays}
+    wide = 0  # pixels of a frame
     if medium == "video":
+        wide = arrays["video"].shape[-2]
         arrays, medium = _filmstrips(arrays), "image"
     if medium == "image":
         _warn_of_clipping(arrays["image"], mean, std)
@@ -107,7 +112,10 @@ def show(
         if medium == "audio":
             _draw_sound(axes, sample)
         else:
-            _draw(axes, sample, viewable(sample["image"], mean, std), names)
+            pixels = viewable(sample["image"], mean, std)
+            _draw(axes, sample, pixels, names)
+            for edge in range(wide, pixels.shape[1], wide) if wide else ():
+                axes.axvline(edge, color="white", linewidth=2)
     return figure
 
 
@@ -135,7 +143,7 @@ def _local(value: Any) -> np.ndarray:
 def _warn_of_clipping(images: np.ndarray, mean: Any, std: Any) -> None:
     """Warn of images that were normalized, and whose mean and std were not given."""
     given = np.any(mean) or np.any(np.asarray(std) != 1)
-    if given or images.dtype in (np.uint8, np.bool_) or images.size == 0:
+    if given or images.dtype in (np.uint8, np.uint16, np.bool_) or images.size == 0:
         return
     low, high = float(images.min()), float(images.max())
     if low < -_CLIPPED_QUIETLY or high > 1 + _CLIPPED_QUIETLY:

@@ -19,8 +19,11 @@ def viewable(
 ) -> np.ndarray:
     """Return an image as uint8[h, w, 3]: of floats image * std + mean, clipped to [0, 1].
 
+    Levels of uint16 are those of `augment`, 0 to 65,535: files of 12 bits are dark, unless `std` is
+    16.
+
     Args:
-      image: uint8, bool or floats; [h, w], [h, w, C] or [C, h, w] with C 1, 3 or 4. Of four
+      image: uint8, uint16, bool or floats; [h, w], [h, w, C] or [C, h, w] with C 1, 3 or 4. Of four
         channels the last is left out.
       mean, std: those of `Normalize`, a number or one for each channel.
 
@@ -35,12 +38,14 @@ def viewable(
     if pixels.ndim != 3 or pixels.shape[2] not in _CHANNELS:
         raise ValueError(
             "an image must be [h, w], [h, w, C] or [C, h, w] with 1, 3 or 4 channels, got"
-            f" {list(np.shape(image))}: show the images of one batch, without further axes."
+            f" {list(np.shape(image))}: show the images of one batch, without further axes, and of"
+            " many bands three, as show({'image': batch['image'][..., :3]})."
         )
 
     pixels = pixels[:, :, :3]
     if pixels.dtype != np.uint8:
-        values = pixels.astype(np.float32) * np.asarray(std) + np.asarray(mean)
+        full = 65535 if pixels.dtype == np.uint16 else 1
+        values = pixels.astype(np.float32) / full * np.asarray(std) + np.asarray(mean)
         pixels = np.round(np.clip(values, 0, 1) * 255).astype(np.uint8)
     return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
 

@@ -54,6 +54,10 @@ def test_without_a_mean_floats_are_values_and_clipped():
     assert viewable(np.full((2, 3), 7, np.uint8)).tolist() == [[[7] * 3] * 3] * 2
     assert viewable(np.ones((2, 3, 4), np.uint8)).shape == (2, 3, 3)
     assert viewable(np.array([[True]])).tolist() == [[[255] * 3]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        levels = np.array([[[[0], [257], [65535]]]], np.uint16)
+        assert shown(show({"image": levels}).axes[0])[0, :, 0].tolist() == [0, 1, 255]
 
 
 @pytest.mark.parametrize("layout", ["HWC", "CHW"])
@@ -151,13 +155,16 @@ def test_a_batch_of_a_loader_is_shown_and_saved(tmp_path):
 
 def test_wrong_arguments_are_named():
     with pytest.raises(
-        ValueError, match=r'`batch` must have an "image", "video" or "audio", got \[\'label\'\]'
+        ValueError,
+        match=r'`batch` must have an "image", "video" or "audio", got \[\'label\'\]: give',
     ):
         show({"label": np.arange(2)})
     with pytest.raises(ValueError, match="`count` must be an int of at least 1, got 0"):
         show({"image": IMAGES}, count=0)
     with pytest.raises(ValueError, match=r"got \[4, 12, 16, 3\]"):
         show({"image": IMAGES[None]})
+    with pytest.raises(ValueError, match=r"of many bands three, as .*\[\.\.\., :3\]"):
+        show({"image": IMAGES[..., [0] * 13]})
 
 
 def test_without_matplotlib_the_error_names_it(monkeypatch):
@@ -224,5 +231,6 @@ def test_of_a_video_some_frames_are_drawn_side_by_side():
         assert [axes.get_title() for axes in figure.axes] == ["3", "4"]
         strip = np.asarray(figure.axes[0].images[0].get_array())
         assert strip.shape == (6, 20, 3) and strip[0, ::5, 0].tolist() == [0, 20, 40, 70]
+        assert [line.get_xdata()[0] for line in figure.axes[0].lines] == [5, 10, 15]  # edges
     with pytest.raises(ValueError, match=r"must be clips \[n, t, h, w, C\], got \[8, 6, 5, 3\]"):
         show({"video": videos[0]})
