@@ -111,7 +111,8 @@ class Tokenized(ColumnDecoder):
 
     def _numbers(self, row: int, text: str) -> np.ndarray:
         try:
-            numbers = np.asarray(self.tokenize(text))
+            found = self.tokenize(text)
+            numbers = np.asarray(found)
         except Exception as error:
             raise RowError(
                 row, f"cannot be tokenized in record {{index}}: {type(error).__name__}: {error}"
@@ -121,9 +122,11 @@ class Tokenized(ColumnDecoder):
         limits = np.iinfo(np.int32)
         good = numbers.ndim == 1 and numbers.dtype.kind in "iu"
         if not good or numbers.min() < limits.min or numbers.max() > limits.max:
+            known = numbers.dtype != np.object_
+            got = f"{numbers.dtype}{list(numbers.shape)}" if known else type(found).__name__
             raise RowError(
                 row,
-                "must become a sequence of ints of 32 bits by `tokenize`, got "
-                f"{numbers.dtype}{list(numbers.shape)} in record {{index}}.",
+                f"must become a sequence of ints of 32 bits by `tokenize`, got {got} in record"
+                " {index}.",
             )
         return numbers[: self.max_length]

@@ -123,7 +123,8 @@ class Compose(Transform):
             if isinstance(transform, Output):
                 raise ValueError(
                     f"{type(transform).__name__} must be the last transform: the others need values"
-                    " in [0, 1] and layout HWC."
+                    " in [0, 1] and layout HWC. Images need no ToFloat before Normalize: it makes"
+                    " floats of them itself."
                 )
         self._check_channels()
 

@@ -108,7 +108,7 @@ def begin(given: Any, targets: Targets, entry: str = "image") -> State:
         if audio is None and volume is None:
             raise ValueError(
                 "a sample must have an 'image', an 'audio' or a 'volume', got the keys"
-                f" {sorted(rest)}."
+                f" {sorted(rest)}{_FRAMES_HINT if 'video' in rest else ''}."
             )
         info = ImageInfo(NO_IMAGE, epoch=rest.get("epoch"), audio=audio, volume=volume)
         return State(None, info, rest, dtypes={}, targets=targets)
@@ -292,6 +292,7 @@ _OVERSHOOT = 1e-2  # what float arithmetic and half precision may leave below 0 
 
 
 USUAL_CHANNELS = (1, 2, 3, 4)
+_FRAMES_HINT = ": clips go through Frames(chain)"
 
 
 def _check_image(image: Array) -> None:
@@ -310,7 +311,10 @@ def _check_image(image: Array) -> None:
 
 def _rank_hint(shape: tuple[int, ...]) -> str:
     if len(shape) == 4:
-        return ": batches go through jax.vmap, groups of a `batch_transform` through GroupCompose"
+        return (
+            ": batches go through jax.vmap, groups of a `batch_transform` through GroupCompose,"
+            " clips of a video through Frames"
+        )
     if len(shape) == 2 and shape[1] == 3:
         return ": under jax.vmap give a batch (n, h, w, 3), or in_axes=(0, None) for one image"
     if len(shape) == 2:

@@ -55,7 +55,14 @@ def decode_video(
     """
     if frames is not None and times is not None:
         raise ValueError("`times` must be left out beside `frames`, got both.")
-    with VideoFile(memoryview(data).cast("B"), max_pixels) as video:
+    try:
+        view = memoryview(data).cast("B")
+    except TypeError:
+        raise TypeError(
+            f"`data` must be the bytes of a file, got {type(data).__name__}: read them, as by"
+            " `pathlib.Path.read_bytes`."
+        ) from None
+    with VideoFile(view, max_pixels) as video:
         numbers = _numbers(video.table.seconds, frames, times)
         found = {frame.number: _rgb(frame.planes) for frame in decode_frames(video, numbers)}
     return np.stack([found[number] for number in numbers.tolist()])

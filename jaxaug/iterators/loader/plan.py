@@ -409,7 +409,8 @@ def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Dec
     unknown = sorted(set(given) - set(first))
     if unknown:
         raise ValueError(
-            f"`decode` must name columns of the source, {sorted(first)}, got {unknown}."
+            f"`decode` must name columns of the source, {sorted(first)}, got {unknown}: texts"
+            f" become one by iterators.Renamed(source, texts={{{unknown[0]!r}: {unknown[0]!r}}})."
         )
 
     declared = getattr(options.source, "decoders", {})
@@ -424,7 +425,7 @@ def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Dec
         elif form_of(values).kind == "Encoded":
             raise ValueError(
                 f"`decode` must say how column {name!r} is decoded, which holds encoded bytes: "
-                f"give decode={{{name!r}: Image()}}, or another decoder."
+                f"give decode={{{name!r}: Image()}}, Tokenized(...) for texts, or another decoder."
             )
     return _in_order(chosen, set(given))
 

@@ -103,6 +103,8 @@ def test_a_sample_op_works_without_an_image():
         ([audio.LogMel(), audio.Gain()], {"audio": WAVE}, "Gain needs a waveform .* got features"),
         ([audio.SpecAugment()], {"audio": WAVE}, r"SpecAugment needs features \[T, bins\]"),
         ([audio.Gain()], {"audio": WAVE.astype(jnp.int16)}, "divide by 32768"),
+        ([audio.Gain()], {"audio": jnp.zeros((2, 900))}, r"got \[2, 900\]: put channels last"),
+        ([audio.Gain()], {"video": WAVE}, r"got the keys \['video'\]: clips go through Frames"),
     ],
 )
 def test_what_a_transform_lacks_is_named(chain, sample, message):

@@ -10,6 +10,7 @@ import av
 import numpy as np
 import pytest
 
+from jaxaug.decode import decode_video
 from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.planes import planes_of
 from jaxaug.decode.video.references import References
@@ -175,6 +176,11 @@ def test_planes_have_the_hashes_of_ffmpeg(name, tmp_path):
     for number, planes in found.items():
         data = planes.luma.tobytes() + planes.chroma.tobytes()
         assert hashlib.md5(data).hexdigest() == expected[number]
+
+
+def test_a_path_is_not_its_bytes():
+    with pytest.raises(TypeError, match=r"`data` must be the bytes of a file, got str: read them"):
+        decode_video("a.mp4")  # pyright: ignore[reportArgumentType]
 
 
 def test_a_change_of_size_is_named():

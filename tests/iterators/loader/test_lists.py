@@ -298,6 +298,7 @@ def test_wrong_texts_and_lists():
     for wrong, words in (
         (lambda text: [0.5], r"sequence of ints of 32 bits by `tokenize`, got float64\[1\]"),
         (lambda text: [2**40], "sequence of ints of 32 bits"),
+        (lambda text: {"input_ids": [1]}, "`tokenize`, got dict in record 0"),
         (lambda text: text.no, "cannot be tokenized in record 0: AttributeError"),
     ):
         decode = {"image": Image(canvas=(8, 8)), "caption": Tokenized(wrong, 4)}

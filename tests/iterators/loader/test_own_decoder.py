@@ -179,7 +179,9 @@ def test_a_source_declares_its_decoders_and_the_loader_overrules_them():
         np.testing.assert_array_equal(next(loader)["wave"][1], expected(1)[:10])
     with pytest.raises(TypeError, match="`decode` must be a decoder"):
         Loader(source, 4, decode={"wave": 3}, sharding=one_device())
-    with pytest.raises(ValueError, match=r"must name columns of the source, .* got \['sound'\]"):
+    with pytest.raises(
+        ValueError, match=r"must name columns of the source, .* got \['sound'\]: texts"
+    ):
         Loader(source, 4, decode={"sound": Wave()}, sharding=one_device())
     with pytest.raises(ValueError, match="column 'peak' follows column 'image', which has no"):
         Loader(source, 4, decode={"peak": Peak(of="image")}, sharding=one_device())
