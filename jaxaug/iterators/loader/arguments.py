@@ -180,13 +180,20 @@ def check_stream_options(options: Options) -> None:
         )
 
 
-def check_draws(keep: str, decoders: Mapping[str, ColumnDecoder]) -> None:
-    """Refuse to keep what another epoch decodes otherwise."""
+def check_kept(keep: str, decoders: Mapping[str, ColumnDecoder]) -> None:
+    """Refuse to keep what another epoch, or a later run, may decode otherwise."""
     for name, decoder in decoders.items():
         if decoder.draws:
             raise ValueError(
                 f"`keep` must be None where decoding is random, got {keep!r}: column {name!r} "
                 f"shows something else in each epoch, by {decoder!r}."
+            )
+        values = [getattr(decoder, field.name) for field in dataclasses.fields(decoder)]
+        has_function = any(callable(value) and not isinstance(value, type) for value in values)
+        if has_function and keep.startswith(DISK):
+            raise ValueError(
+                "`keep` must be None, 'host' or 'device' where a function decodes, which a later "
+                f"run cannot tell from another, got {keep!r}: column {name!r} has {decoder!r}."
             )
 
 

@@ -323,7 +323,7 @@ def _keep(
     if options.keep is None:
         return None, reader
     assert isinstance(reader, RecordReader)
-    arguments.check_draws(options.keep, schema.decoders)
+    arguments.check_kept(options.keep, schema.decoders)
     store = _make_store(options, reader, schema, layout)
     keeping = KeepingReader(
         source=reader.source,

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader, augment
-from jaxaug.decode import ColumnDecoder, Image, Ragged, Video
+from jaxaug.decode import ColumnDecoder, Image, Ragged, Tokenized, Video
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import (
     FromIterable,
     ImageFolder,
     InMemory,
     PairedFolders,
+    Renamed,
     Sequential,
     Shuffled,
     Subset,
@@ -607,6 +608,18 @@ def test_what_is_drawn_while_decoding_is_not_kept():
     with pytest.raises(ValueError, match=r"`keep` must be None where decoding is random.*'x'"):
         Loader(source, 4, **options)
     assert Video(start="random").draws and not Video(start="center").draws
+
+
+def test_what_a_function_decodes_is_not_kept_for_later_runs(tmp_path):
+    """Another vocabulary would be given the numbers of the first."""
+    source = Renamed(InMemory([b"1 2", b"3"] * 4), {"image": "text"})
+    tokens = Tokenized(lambda text: list(map(int, text.split())), 2)
+    options = {"decode": {"text": tokens}, "shuffle": False, "sharding": devices(1)}
+    with pytest.raises(ValueError, match=r"where a function decodes, .* 'text' has Tokenized\("):
+        Loader(source, 2, keep=f"disk:{tmp_path}", **options)
+    with Loader(source, 2, keep="host", **options) as loader:
+        for _ in range(2):
+            assert {str(batch["text"].tolist()) for batch in loader} == {"[[1, 2], [3, 0]]"}
 
 
 def test_a_closed_loader_gives_the_memory_back():
