@@ -40,7 +40,7 @@ def changed(file: DataFile) -> Refused:
 
 
 class _Place(NamedTuple):
-    """A file in a store: "http://host:80" and "folder/a.tar"."""
+    """A file in a store: "http://host:80" and "folder/a.tar", as the URL has it."""
 
     root: str
     path: str
@@ -193,7 +193,7 @@ def _find_obstore(root: str, timeout: float, path: str, file: DataFile) -> Any:
     """Return the store of obstore."""
     obstore = importlib.import_module("obstore")
     store = _new_store(root, timeout)
-    seen = obstore.head(store, path)
+    seen = obstore.head(store, _key_of(file, path))
     stamps = (seen["e_tag"], seen["version"]) if _is_etag(file.stamp) else (file.stamp,)
     if seen["size"] != file.size or file.stamp not in stamps:
         raise _Differs
@@ -228,7 +228,15 @@ def _place_of(url: str) -> _Place | None:
     host, _, path = rest.partition("/")
     if protocol not in _PROTOCOLS or not path or any(mark in url for mark in "@?#"):
         return None
-    return _Place(f"{protocol}://{host}", unquote(path) if protocol.startswith("http") else path)
+    # A name with a slash, or not of UTF-8: obstore's keys have neither.
+    if protocol.startswith("http") and ("%2F" in path.upper() or "\ufffd" in unquote(path)):
+        return None
+    return _Place(f"{protocol}://{host}", path)
+
+
+def _key_of(file: DataFile, path: str) -> str:
+    """Return how obstore calls a file."""
+    return unquote(path) if _is_web(file.path) else path
 
 
 def _is_web(url: str) -> bool:
@@ -274,7 +282,7 @@ def _by_obstore(store: Any, path: str, file: DataFile, offset: int, destination:
     if _is_etag(file.stamp):
         options["if_match"] = file.stamp
     try:
-        found = obstore.get(store, path, options=options)
+        found = obstore.get(store, _key_of(file, path), options=options)
         # Servers may ignore what they are asked for.
         if _is_etag(file.stamp) and found.meta["e_tag"] != file.stamp:
             raise changed(file)

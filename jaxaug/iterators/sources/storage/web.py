@@ -4,6 +4,7 @@ That is done outside of the GIL, for half the processor time of a client that ha
 """
 
 import http.client
+import re
 import ssl
 import threading
 import time
@@ -21,6 +22,7 @@ _MAX_REDIRECTS = 5
 _MOVED = (301, 302, 303, 307, 308)
 _IDLE_SECONDS = 60.0  # after which a server may well have closed a connection
 _URL = "/:?#[]@!$&'()*+,;=%~"  # what stays in a URL beside letters: RFC 3986, section 2
+_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")  # that begins no escape
 
 
 class Failed(OSError):
@@ -65,7 +67,7 @@ class WebStore:
         Raises:
           OSError: the server does not tell it.
         """
-        with self._ask("HEAD", f"{self._root}/{quote(path)}", {}) as answer:
+        with self._ask("HEAD", f"{self._root}/{_written(path)}", {}) as answer:
             answer.read()
             if answer.status != 200:
                 raise Failed(answer.status, answer.headers)
@@ -77,7 +79,7 @@ class WebStore:
         """Fill `destination` with the bytes from `offset` on; return the headers of the answer.
 
         Args:
-          path: of the file.
+          path: of the file, as a URL has it.
           offset, destination: of the range, which lies in the file.
           match: the ETag that the file must have; None for any.
 
@@ -89,7 +91,7 @@ class WebStore:
         last = offset + len(destination) - 1
         asked = {"Range": f"bytes={offset}-{last}", "Accept-Encoding": "identity"}
         asked |= {} if match is None else {"If-Match": match}
-        with self._ask("GET", f"{self._root}/{quote(path)}", asked) as answer:
+        with self._ask("GET", f"{self._root}/{_written(path)}", asked) as answer:
             if answer.status != 206:
                 raise Failed(answer.status, answer.headers)
             came = answer.headers.get("Content-Range", "")
@@ -110,8 +112,7 @@ class WebStore:
                     return
                 answer.read(_PIECE_BYTES)
             # Bytes that a server has left as they are come as Latin-1, as in any header.
-            place = quote(answer.headers["Location"].encode("latin-1"), safe=_URL)
-            url = urljoin(url, place)
+            url = urljoin(url, _written(answer.headers["Location"].encode("latin-1")))
         raise OSError("the server redirects for ever")
 
     @contextmanager
@@ -157,6 +158,11 @@ class WebStore:
             connection.sock.settimeout(connection.timeout)
         connection.request(method, target, headers=headers)
         return connection.getresponse()
+
+
+def _written(url: str | bytes) -> str:
+    """Return a URL, or a part of one, with escapes for what may not stand in it, and its own."""
+    return _PERCENT.sub("%25", quote(url, safe=_URL))
 
 
 class _Idle:

@@ -345,6 +345,23 @@ def test_long_ranges_are_read_by_sockets_and_short_ones_by_obstore(server, monke
         assert isinstance(store, remote.WebStore) == by_sockets
 
 
+@pytest.mark.parametrize("client", ["sockets", "obstore", "fsspec"])
+def test_names_are_asked_for_as_they_are_written(server, monkeypatch, client):
+    """Of "x%2Fa" the bytes of "x/a" came, where nothing but the name told them apart."""
+    take_client(monkeypatch, client)
+    handler, url = server
+    handler.stamp = staticmethod(lambda content: {})
+    names = ["x/a", "x%2Fa", "%E9", "a+b;c", "a%20b", "100%25", "%C3%A9"]
+    handler.contents |= {f"/{name}": name.encode() * 1000 for name in names}
+    same = max(map(len, handler.contents.values()))
+    handler.contents |= {k: v.ljust(same) for k, v in handler.contents.items()}
+    for name in names:
+        (file,) = list_files(f"{url}/{name}")
+        found = bytearray(same)
+        assert remote.RemoteReader().read(file, 0, memoryview(found)) == same
+        assert found == handler.contents[f"/{name}"], name
+
+
 def no_sockets(*arguments):
     raise ImportError
 
