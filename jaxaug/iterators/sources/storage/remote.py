@@ -39,6 +39,14 @@ def changed(file: DataFile) -> Refused:
     return Refused(f"{file.name!r} changed since it was indexed: open the source again.")
 
 
+def _without_ranges(file: DataFile) -> Refused:
+    """Return the error for a server that sends whole files alone."""
+    return Refused(
+        f"the server of {file.name!r} ignores ranges, by which records are read: download the"
+        " file, or serve it by another server (Python's http.server has no ranges)."
+    )
+
+
 class _Place(NamedTuple):
     """A file in a store: "http://host:80" and "folder/a.tar", as the URL has it."""
 
@@ -265,7 +273,7 @@ def _by_socket(
         if failure.status == 412:
             raise changed(file) from None
         if failure.status == 200:
-            raise Refused(f"the server of {file.name!r} ignores ranges.") from None
+            raise _without_ranges(file) from None
         raise
     # Servers may ignore what they are asked for.
     if match is not None and headers.get("ETag", match) != match:
@@ -311,7 +319,7 @@ def _failure(file: DataFile, error: Exception) -> Exception:
     kind = type(error).__name__
     status = _STATUS.search(str(error))
     if kind == "NotSupportedError":
-        return Refused(f"the server of {file.name!r} ignores ranges.")
+        return _without_ranges(file)
     text = str(error).partition("\n")[0]
     said = "".join(status.groups()).strip() if status else hide_secrets(text)
     if status and status[1].startswith("4") and int(status[1]) not in MAY_PASS:
@@ -356,7 +364,7 @@ async def _web_range(
             raise changed(file)
         answer.raise_for_status()
         if answer.status != 206:
-            raise Refused(f"the server of {file.name!r} ignores ranges.")
+            raise _without_ranges(file)
         if _is_etag(file.stamp) and answer.headers.get("ETag", file.stamp) != file.stamp:
             raise changed(file)
         came = answer.headers.get("Content-Range", "")
