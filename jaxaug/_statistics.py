@@ -1,5 +1,6 @@
 """The mean and the deviation of each channel of a source, for `Normalize`."""
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -119,9 +120,15 @@ def _of_image(encoded: Encoded, form: PixelForm) -> Sums:
     pixels = decode_as(encoded, form, MAX_PIXELS, "error")
     layout = read_headers(encoded, MAX_PIXELS, "error", form).layout[0]
     nodata = None if layout is None else nodata_of(layout, form)
-    channels = [pixels[..., channel].ravel() for channel in range(pixels.shape[2])]
-    if nodata is not None:
-        channels = [each[each != nodata] for each in channels]
+    there = np.ones(pixels.shape, np.bool_)
+    if nodata is not None and layout is not None:
+        told = pixels
+        if form.dtype == "uint8" and layout.bits > 8:  # its upper 8 bits do not tell
+            told = decode_as(
+                encoded, dataclasses.replace(form, dtype="uint16"), MAX_PIXELS, "error"
+            )
+        there = told != nodata
+    channels = [pixels[..., k][there[..., k]] for k in range(pixels.shape[2])]
     if pixels.dtype.kind == "f":
         floats = [each[np.isfinite(each)].astype(np.float64) for each in channels]
         totals = [float(each.sum()) for each in floats]

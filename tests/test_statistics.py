@@ -86,6 +86,17 @@ def test_bands_of_16_bits_without_nodata(tmp_path):
     assert few.mean == (found.mean[3], found.mean[1])
 
 
+def test_upper_bits_of_what_is_no_data_are_left_out(tmp_path):
+    """65,535 is no data, and its upper 8 bits, 255, are those of other numbers, too."""
+    image = RNG.integers(65000, 65536, (6, 5, 2)).astype(np.uint16)
+    image[:2], image[2] = 65535, 65534
+    source = ImageFolder(folder(tmp_path / "data", [tiff(image, 65535)], ".tif"))
+    found = statistics(source, PixelForm(2, "uint8"), processes=1)
+    upper = [image[..., k][image[..., k] < 65535] >> 8 for k in range(2)]
+    assert found.pixels == tuple(each.size for each in upper)
+    np.testing.assert_allclose(found.mean, [each.mean() / 255 for each in upper], rtol=1e-12)
+
+
 def test_a_channel_without_data_is_an_error(tmp_path):
     """Its mean is no number: 0 and 1 for it would be told by nobody."""
     image = np.ones((4, 5, 2), np.float32)
