@@ -400,7 +400,7 @@ class RandomSunFlare(Pointwise):
         """Draw the center, the line and the disks."""
         low, high = self.num_ghosts
         channels = 3 if info.channels is None else info.channels
-        color = per_channel("color", self.color, jnp.zeros((1, 1, channels)))
+        color = per_channel("color", self.color, jnp.zeros((1, 1, channels), jnp.float32))
         keys = jax.random.split(key)
         numbers = uniform(keys[0], shape=(4,))
         center = _in_region(numbers[:2], self.flare_roi)

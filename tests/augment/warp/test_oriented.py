@@ -15,7 +15,8 @@ from tests.test_contract import CASES, always
 
 KEY = jax.random.key(3)
 IMAGE = picture(0, 24, 30)
-ALONE = ("RandomIoUCrop",)  # drops boxes, and points stay
+# The one drops boxes, while points stay; the other needs a mask.
+ALONE = ("RandomIoUCrop", "CropNonEmptyMaskIfExists")
 rng = np.random.default_rng(0)
 RECTANGLES = np.array(
     [[9, 8, 8, 4, 30], [20, 12, 6, 9, -75], [15, 15, 5, 5, 170], [0] * 5], np.float32
