@@ -11,9 +11,11 @@ import pytest
 from jaxaug import Loader
 from jaxaug.errors import SourceError
 from jaxaug.iterators import (
+    MDS,
     Concat,
     FromIterable,
     InMemory,
+    LitData,
     Parquet,
     RandomAccess,
     Subset,
@@ -23,8 +25,10 @@ from jaxaug.iterators import (
 )
 from jaxaug.iterators.loader.keys import split_words
 from jaxaug.iterators.loader.texts import record_numbers
+from jaxaug.iterators.sources.storage import staged
 from tests.images import jpegs
 from tests.iterators.sources import containers
+from tests.iterators.sources.packed import test_chunked
 
 COUNT = 12
 CAPTIONS = [f"ein großer Hund, Nr. {number} " + "ü" * number for number in range(COUNT)]
@@ -133,6 +137,60 @@ def test_a_record_without_text_is_an_error_or_what_was_asked_for(tmp_path):
     assert source.texts(np.arange(2), ["text"], missing="") == {"text": ["a", ""]}
     with pytest.raises(SourceError, match=r"no column of texts called 'n'.*\['text'\]"):
         source.texts(np.arange(2), ["n"])
+
+
+@pytest.mark.parametrize("kind", ["tar", "lists", "tfrecord", "mds", "litdata"])
+def test_texts_leave_images_where_they_are(tmp_path, monkeypatch, kind):
+    """At URLs the bytes of each image traveled twice."""
+    monkeypatch.setattr(staged, "_MAX_GAP", 0)
+    source, name = {
+        "tar": lambda path: (WebDataset(write_masked(path), label=None, mask="seg.png"), "txt"),
+        "lists": lambda path: (WebDataset(write_masked(path), label=None, image="*g"), "txt"),
+        "tfrecord": lambda path: (write_tfrecord(path), "text"),
+        "mds": lambda path: (test_chunked.write_mds(path) or MDS(path), "name"),
+        "litdata": lambda path: (test_chunked.write_litdata(path) or LitData(path), "name"),
+    }[kind](tmp_path)
+    indices = np.arange(len(source))
+    expected = source.texts(indices, [name])
+    columns = source.read(indices)
+    encoded = [getattr(columns[each], "values", columns[each]) for each in columns.keys() & MEDIA]
+    known = sum(int(each.lengths.sum()) for each in encoded)
+    size = sum(file.size for file in source._files)
+    asked = []
+    storage = staged.Staged(source._files)
+    fill = storage._fill
+    storage._fill = lambda spans, memory: asked.append(memory.size) or fill(spans, memory)
+    source._storage = storage
+    assert source.texts(indices, [name]) == expected
+    assert asked[0] <= size - known and known > 1000
+    if kind == "tar":
+        with pytest.raises(SourceError, match=r"record 0 has no text 'jpg'"):
+            source.texts(indices, ["jpg"])
+    if kind == "tfrecord":
+        with pytest.raises(SourceError, match=r"record 0 has no text 'image/encoded'"):
+            source.texts(indices, ["image/encoded"])
+
+
+MEDIA = {"image", "mask"}
+
+
+def write_masked(folder):
+    """Captions between images and masks."""
+    files = {}
+    for number, image in enumerate(jpegs(COUNT)):
+        files |= {f"{number}.jpg": image, f"{number}.txt": CAPTIONS[number].encode()}
+        files[f"{number}.seg.png"] = image[::-1]
+    (folder / "m.tar").write_bytes(containers.tar(files))
+    return folder / "m.tar"
+
+
+def write_tfrecord(folder):
+    examples = [
+        containers.example({"a": text.encode(), "image/encoded": image, "text": text.encode()})
+        for image, text in zip(jpegs(COUNT), CAPTIONS)
+    ]
+    (folder / "t.tfrecord").write_bytes(containers.tfrecord(examples))
+    return TFRecord(folder / "t.tfrecord", label=None)
 
 
 def test_texts_of_files_that_changed_are_an_error(tmp_path):

@@ -391,16 +391,29 @@ class PackedSource(abc.ABC):
         last = indices + 1 == self._index.row_starts[files + 1]
         following = self._starts_of(np.where(last, indices, indices + 1))
         stops = np.where(last, self._sizes[files].astype(np.int64), following)
-        encoded, failures = self._storage.read(files, starts, stops - starts)
-        for row, reason in failures.items():
-            raise SourceError(f"record {indices[row]}: {reason}")
+        begins, ends = _around(starts, stops, self._encoded_at(indices))
+        pieces = begins.shape[1]
+        encoded, failures = self._storage.read(
+            np.repeat(files, pieces), begins.reshape(-1), (ends - begins).reshape(-1)
+        )
+        for place, reason in failures.items():
+            raise SourceError(f"record {indices[place // pieces]}: {reason}")
         read = FileReader()
-        for row, (number, start) in enumerate(zip(files.tolist(), starts.tolist())):
-            known = np.frombuffer(encoded.view(row), np.uint8)
+        for row, (number, start, stop) in enumerate(zip(files, starts.tolist(), stops.tolist())):
+            known = np.zeros(stop - start, np.uint8)
+            for piece, (begin, end) in enumerate(zip(begins[row] - start, ends[row] - start)):
+                known[begin:end] = np.frombuffer(encoded.view(row * pieces + piece), np.uint8)
             reader = BlockReader(
                 read, self._files[number], _DESCRIBE_BYTES, known=known, start=start
             )
-            yield self._texts(reader, start, start + known.size, names)
+            yield self._texts(reader, start, stop, names)
+
+    def _encoded_at(self, indices: np.ndarray) -> np.ndarray:
+        """Return offset and length of the k encoded values of each record, int64[n, k, 2]."""
+        masks = ["mask_"] if "mask_offset" in self._columns else []
+        names = [f"{each}{end}" for each in ["", *masks] for end in ("offset", "length")]
+        columns = [self._columns[name][indices].astype(np.int64) for name in names]
+        return np.stack(columns, axis=-1).reshape(len(indices), 1 + len(masks), 2)
 
     def _starts_of(self, indices: np.ndarray) -> np.ndarray:
         """Return where records begin in their files, int64[n]."""
@@ -430,11 +443,29 @@ class PackedSource(abc.ABC):
     def _texts(
         self, reader: BlockReader, start: int, stop: int, names: Sequence[str]
     ) -> dict[str, Any]:
-        """Return what the record in bytes [start, stop) has under `names`, text or other."""
+        """Return what the record in bytes [start, stop) has under `names`, text or other.
+
+        The reader has zeros for the bytes of its encoded values.
+        """
 
     @abc.abstractmethod
     def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:
         """Return the names and texts of the record that begins at byte `start`."""
+
+
+def _around(
+    starts: np.ndarray, stops: np.ndarray, places: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return begins and ends of what records have around some places, int64[n, k + 1] each.
+
+    Args:
+      starts, stops: int64[n], of the records.
+      places: int64[n, k, 2], offsets and lengths that do not overlap.
+    """
+    inside = np.cumsum(places, axis=2).reshape(len(places), 2 * places.shape[1])
+    edges = np.concatenate([starts[:, None], inside, stops[:, None]], axis=1)
+    edges = np.sort(np.clip(edges, starts[:, None], stops[:, None]), axis=1)
+    return edges[:, ::2], edges[:, 1::2]
 
 
 def _index_place(index: PathLike) -> str:

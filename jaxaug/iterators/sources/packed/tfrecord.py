@@ -198,6 +198,7 @@ class TFRecord(PackedSource):
     ) -> dict[str, Any]:
         data = reader.at(start, stop - start).data
         found: dict[str, Any] = dict(parse_example(data, _HEAD_BYTES, len(data) - _TAIL_BYTES))
+        found |= dict.fromkeys({self._image, self._mask} & found.keys())
         for name in names:
             value = found.get(name)
             if isinstance(value, list) and len(value) == 1:

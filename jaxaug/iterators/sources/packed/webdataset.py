@@ -206,6 +206,13 @@ class WebDataset(PackedSource):
         columns = take_features(self._features, self._ragged, indices)
         return join_columns({"image": Ragged(encoded, lengths, most)}, columns)
 
+    def _encoded_at(self, indices: np.ndarray) -> np.ndarray:
+        """Return the places of all images of each record, of length 0 where there are fewer."""
+        if not self._several:
+            return super()._encoded_at(indices)
+        there = np.arange(self._list_places.shape[1]) < self._list_lengths[indices][:, None]
+        return np.where(there[..., None], self._list_places[indices], 0)
+
     def headers(self, indices: np.ndarray) -> dict[str, Any]:
         """Return what the index knows of the images; nothing of lists of them."""
         return {} if self._several else super().headers(indices)
@@ -322,8 +329,9 @@ class WebDataset(PackedSource):
         found: dict[str, Any] = {}
         key, group = next(_records(reader, start, stop))
         parts = _parts(reader, key, group)
+        encoded = [*_listed(parts, self._image), *self._mask]
         for name in names:
-            if name in parts:
+            if name in parts and name not in encoded:
                 found[name] = _content(reader, parts[name])
         if "json" in parts and len(found) < len(names):
             inside = _json(reader, parts["json"])

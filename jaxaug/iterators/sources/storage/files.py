@@ -84,6 +84,7 @@ class Refused(SourceError):
 # The user and password of any URL; the query of a web server, where tokens and signatures are.
 _USER = re.compile(r"(\w[\w+.-]*://)[^/\s'\"]*@")
 _QUERY = re.compile(r"(https?://[^\s'\"?]*)\?[^\s'\")]*")
+_IPV6 = re.compile(r"^(https?://)\[[\w.:%]+\]")  # an address for a host: RFC 3986, section 3.2.2
 
 
 def hide_secrets(text: str) -> str:
@@ -119,6 +120,16 @@ def local_path(path: PathLike) -> str:
 def is_remote(path: str) -> bool:
     """Return True if a path is a URL for fsspec."""
     return "://" in path
+
+
+def is_web(url: str) -> bool:
+    """Return True for a URL of a web server, which is no chain of fsspec.
+
+    Example:
+      >>> is_web("http://[::1]:80/a.tar"), is_web("http://host/a.zip::b")
+      (True, False)
+    """
+    return "::" not in _IPV6.sub(r"\1", url) and url.startswith(("http://", "https://"))
 
 
 def is_index(path: str) -> bool:
@@ -269,6 +280,8 @@ def _chained(pattern: str, path: str) -> str:
       >>> _chained("dir::gs://b/*.tar", "gs://b/1.tar")
       'dir::gs://b/1.tar'
     """
+    if is_web(pattern):
+        return path
     links = pattern.split("::")
     place = next(number for number, link in enumerate(links) if is_remote(link))
     return "::".join([*links[:place], path, *links[place + 1 :]])
@@ -343,6 +356,8 @@ def _beneath(error: BaseException) -> BaseException | None:
 def file_system_of(path: str):
     """Return the file system of a URL, and the name of the file in it."""
     try:
+        if is_web(path) and "::" in path:  # which fsspec would take for a chain
+            return importlib.import_module("fsspec").filesystem(path.partition(":")[0]), path
         return importlib.import_module("fsspec.core").url_to_fs(path)
     except (ImportError, ValueError) as error:  # no fsspec, not what a protocol needs, none such
         raise SourceError(
@@ -412,7 +427,7 @@ def _asked_pause(error: BaseException) -> float:
     """Return the seconds that a server asks for in "Retry-After"; 0 for none."""
     headers = getattr(_beneath(error) or error, "headers", None) or {}
     asked = str(headers.get("Retry-After", ""))
-    return float(asked) if asked.isdigit() else 0.0
+    return float(asked) if asked.isdecimal() else 0.0
 
 
 def common_folder(paths: list[str]) -> tuple[str, list[str]]:

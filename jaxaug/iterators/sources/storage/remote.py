@@ -21,6 +21,7 @@ from jaxaug.iterators.sources.storage.files import (
     Refused,
     file_system_of,
     hide_secrets,
+    is_web,
     stat_file,
 )
 from jaxaug.iterators.sources.storage.pace import Pace
@@ -59,6 +60,7 @@ class _Stores:
 
     def __init__(self):
         self.lock = threading.Lock()
+        self.opening: dict[tuple[str, float, bool], threading.Lock] = {}
         self.found: dict[tuple[str, float, bool], Any] = {}
         self.trials: dict[str, int] = {}
         self.process = os.getpid()
@@ -106,7 +108,7 @@ class RemoteReader:
         store, path = self._store_of(file, len(destination) >= _LONG_BYTES)
         if store is None:
             by_web = partial(_by_http, timeout=self._timeout)
-            read = by_web if _is_web(file.path) else _by_fsspec
+            read = by_web if is_web(file.path) else _by_fsspec
             return self._counted(read, file, offset, destination)
 
         began = time.monotonic()
@@ -146,7 +148,7 @@ class RemoteReader:
           SourceError: it is not to be found.
         """
         store, _ = self._store_of(file, False)
-        if _is_etag(file.stamp) and (store is not None or _is_web(file.path)):
+        if _is_etag(file.stamp) and (store is not None or is_web(file.path)):
             return
         system, name = file_system_of(file.path)
         system.invalidate_cache(name)
@@ -161,7 +163,8 @@ class RemoteReader:
             return None, ""
         key = (place.root, self._timeout, long)
         if key not in _stores.found:
-            with _stores.lock:
+            # Of its own: a server that hangs holds up no other.
+            with _stores.opening.setdefault(key, threading.Lock()):
                 if key not in _stores.found:
                     self._open(key, place.path, file)
         return _stores.found.get(key), place.path
@@ -171,7 +174,7 @@ class RemoteReader:
         root, timeout, long = key
         doubtful = False
         finds = (_find_web, _find_obstore) if long else (_find_obstore, _find_web)
-        for find in finds if _is_web(root) else (_find_obstore,):
+        for find in finds if is_web(root) else (_find_obstore,):
             try:
                 _stores.found[key] = find(root, timeout, path, file)
                 return
@@ -244,12 +247,7 @@ def _place_of(url: str) -> _Place | None:
 
 def _key_of(file: DataFile, path: str) -> str:
     """Return how obstore calls a file."""
-    return unquote(path) if _is_web(file.path) else path
-
-
-def _is_web(url: str) -> bool:
-    """Return True for a URL of a web server."""
-    return url.startswith(("http://", "https://")) and "::" not in url
+    return unquote(path) if is_web(file.path) else path
 
 
 def _is_etag(stamp: str) -> bool:

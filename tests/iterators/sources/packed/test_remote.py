@@ -79,14 +79,17 @@ class Server(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(kind=Server):
+def serving(kind=Server, address="127.0.0.1"):
     """The handler of a server, whose attributes a test may set, and its URL."""
     handler = type("Handler", (kind,), {"contents": {}, "requests": []})
-    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    made = type("Running", (http.server.ThreadingHTTPServer,), {"address_family": family})
+    running = made((address, 0), handler)
     thread = threading.Thread(target=running.serve_forever, daemon=True)
     thread.start()
     try:
-        yield handler, f"http://127.0.0.1:{running.server_port}"
+        host = f"[{address}]" if ":" in address else address
+        yield handler, f"http://{host}:{running.server_port}"
     finally:
         running.shutdown()
         running.server_close()
@@ -122,6 +125,52 @@ def test_remote_files(server, monkeypatch, fails):
     assert bytes(encoded.view(1)) == containers.jpegs(8)[5] and None not in handler.requests
     assert fails or len(handler.requests) == 2
     assert again.describe(5)["key"] == "0005"
+
+
+def test_a_host_that_is_an_address_of_ipv6(server, monkeypatch):
+    """fsspec took "http://[::1]/a.tar" for a chain of two."""
+    handler, _ = server
+    handler.contents["/a.tar"] = containers.tar(containers.labelled_files(4))
+    with serving(address="::1") as (handler6, url):
+        handler6.contents = handler.contents
+        for client in ("sockets", "fsspec"):
+            with monkeypatch.context() as patch:
+                take_client(patch, client)
+                source = WebDataset(url + "/a.tar")
+                assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(4)))
+
+
+def test_a_server_that_hangs_holds_up_no_other(server, monkeypatch):
+    handler, url = server
+    take_client(monkeypatch, "sockets")
+    handler.contents["/a.tar"] = containers.tar(containers.labelled_files(4))
+    hanging, ended, answered = threading.Event(), threading.Event(), []
+
+    def hang(self):
+        hanging.set()
+        answered.append(ended.wait(60))
+        self.answer(body=False)
+
+    with serving() as (other, other_url):
+        other.contents["/a.tar"] = handler.contents["/a.tar"]
+        sources = [WebDataset(each + "/a.tar", timeout=800) for each in (url, other_url)]
+        remote._stores.found.clear()
+        monkeypatch.setattr(other, "do_HEAD", hang)
+        waiting = threading.Thread(target=sources[1].read, args=(np.array([0]),))
+        waiting.start()
+        assert hanging.wait(30)
+        found = sources[0].read(np.array([3]))["image"]
+        assert bytes(found.view(0)) == containers.jpegs(4)[3] and not answered
+        ended.set()
+        waiting.join(60)
+        assert not waiting.is_alive()
+
+
+@pytest.mark.parametrize("asked, seconds", [("2", 2.0), ("\u00b2", 0.0), ("soon", 0.0), ("", 0.0)])
+def test_the_pause_that_a_server_asks_for(asked, seconds):
+    error = OSError()
+    error.headers = {"Retry-After": asked}
+    assert files_module._asked_pause(error) == seconds
 
 
 def test_globs_of_a_remote_store(server):
