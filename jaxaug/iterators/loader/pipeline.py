@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from jaxaug.iterators.loader.reader import ReadBatch
 from jaxaug.iterators.loader.state import Cursor
+from jaxaug.iterators.sources.storage.threads import abandoned
 
 T = TypeVar("T")
 
@@ -157,6 +158,7 @@ class Pipeline(Generic[T]):
         return self._awaited[1]
 
     def _run(self) -> None:
+        abandoned.set(lambda: self._stopped)
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="jaxaug-build")
         try:
             for read in self._reads:

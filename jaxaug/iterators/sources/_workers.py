@@ -6,6 +6,7 @@ import pickle
 import queue
 import signal
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -15,12 +16,14 @@ import numpy as np
 
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._parts import SKIPPED, Parts
+from jaxaug.iterators.sources.storage.threads import abandoned
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 _CHUNK = 8  # items sent at a time
 _AHEAD = 4  # chunks of a worker that wait to be sent
+_LOOK_SECONDS = 1.0  # between two looks at whether anybody waits
 _MINUTE = 60.0  # seconds
 _MAX_MINUTES = 10  # that a worker may take for the next items
 _END_SECONDS = 5.0  # that a worker has to end before it is killed
@@ -92,8 +95,12 @@ class _Worker:
         """Wait until something was sent, and say each minute that nothing was."""
         what = f"`workers`: process {self._process.pid} has sent nothing for"
         for minute in range(1, _MAX_MINUTES + 1):
-            if self._connection.poll(_MINUTE):
-                return
+            until = time.monotonic() + _MINUTE
+            while (left := until - time.monotonic()) > 0:
+                if self._connection.poll(min(left, _LOOK_SECONDS)):
+                    return
+                if abandoned.get()():
+                    raise SourceError(f"{what} less than {minute} min when the Loader was closed.")
             text = f"{what} {minute} min, at {_MAX_MINUTES} it is ended."
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         raise SourceError(f"{what} {_MAX_MINUTES} min: it hangs, or its items take that long.")
@@ -155,12 +162,23 @@ def _run(
 
 
 def _pickled(chunk: list[Any]) -> bytes:
-    """Return items as they are sent; what says why where they cannot be."""
+    """Return items as they are sent; at the place of the first that cannot be, why."""
     try:
         return pickle.dumps(chunk, protocol=5)
-    except Exception as error:
-        what = "`workers`: an item cannot be sent from its process: yield bytes, arrays and numbers"
-        return pickle.dumps([_Failure(SourceError(f"{what}, or take workers=0: {error}."))])
+    except Exception:
+        return pickle.dumps([*_sendable(chunk)], protocol=5)
+
+
+def _sendable(chunk: list[Any]) -> Iterator[Any]:
+    """Yield the items before one that cannot be sent, and why it cannot."""
+    for item in chunk:
+        try:
+            pickle.dumps(item, protocol=5)
+        except Exception as error:
+            what = "`workers`: an item cannot be sent from its process: yield bytes, arrays and"
+            yield _Failure(SourceError(f"{what} numbers, or take workers=0: {error}."))
+            return
+        yield item
 
 
 def _end_with_parent(connection: "Connection") -> None:

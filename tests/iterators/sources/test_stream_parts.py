@@ -6,14 +6,17 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from functools import partial
 
 import numpy as np
 import pytest
 
 from jaxaug import Loader
+from jaxaug.decode import Image
 from jaxaug.errors import SourceError
 from jaxaug.iterators import FromIterable
+from jaxaug.iterators.loader import pipeline
 from jaxaug.iterators.sources import _workers
 from jaxaug.iterators.sources._parts import SKIPPED, Parts
 from tests.images import jpegs
@@ -169,8 +172,10 @@ def unsendable(count):
 
 def test_an_item_that_a_worker_cannot_send_is_named():
     source = FromIterable([partial(unsendable, 4)], lengths=[4], workers=1)
+    records = source.iterate_from(0, 0, np.ones(1, bool))
+    assert [int(next(records)["label"]) for _ in range(2)] == [0, 1]  # those before it come
     with pytest.raises(SourceError, match=r"`workers`: an item cannot be sent .*lambda"):
-        list(source.iterate_from(0, 0, np.ones(1, bool)))
+        next(records)
 
 
 STREAM = """
@@ -252,6 +257,20 @@ def test_a_worker_that_is_killed_is_an_error():
 def hang(count):
     yield from numbers(0, count)
     threading.Event().wait()
+
+
+def test_a_worker_that_hangs_is_ended_with_the_loader(monkeypatch):
+    """It kept the thread that reads for ten minutes."""
+    import multiprocessing
+
+    monkeypatch.setattr(pipeline, "_JOIN_SECONDS", 60.0)
+    source = FromIterable([partial(hang, 16)], lengths=[20], workers=1)
+    loader = Loader(source, 8, sharding=one_device(), decode=Image((64, 64)), shuffle=False)
+    assert np.asarray(next(loader)["label"]).tolist() == list(range(8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a thread that goes on is warned of
+        loader.close()
+    assert not multiprocessing.active_children()
 
 
 def test_a_worker_that_hangs_is_told_and_ended(monkeypatch):

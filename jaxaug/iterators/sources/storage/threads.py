@@ -5,9 +5,14 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 _Task: TypeAlias = "tuple[Future, Callable[..., Any], tuple] | None"
+
+
+# Returns True once nobody waits any more for what this thread reads.
+abandoned: ContextVar[Callable[[], bool]] = ContextVar("abandoned", default=lambda: False)
 
 
 class Threads:
