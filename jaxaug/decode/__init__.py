@@ -8,6 +8,7 @@ from jaxaug.decode._points import Boxes, Keypoints, stored_points
 from jaxaug.decode._tokens import Tokenized
 from jaxaug.decode._types import Encoded, ImageBatch, Ragged, Span
 from jaxaug.decode.audio.column import Audio
+from jaxaug.decode.audio.decode_audio import decode_audio
 from jaxaug.decode.image.column import Image, share
 from jaxaug.decode.image.decoder import Decoder
 from jaxaug.decode.image.host.decode_image import decode_image
@@ -38,6 +39,7 @@ __all__ = [
     "Tokenized",
     "Video",
     "Volume",
+    "decode_audio",
     "decode_image",
     "decode_video",
     "default_decoder",

@@ -288,3 +288,18 @@ def memory_view(address: int, length: int) -> memoryview:
     """Return the bytes at an address, read-only; the caller keeps that memory alive."""
     pybuf_read = 0x100
     return _PyMemoryView_FromMemory(address, length, pybuf_read) if length else memoryview(b"")
+
+
+def view_of(data: Any) -> memoryview:
+    """Return the bytes of one file that the user gave.
+
+    Raises:
+      TypeError: it is not bytes-like.
+    """
+    try:
+        return memoryview(data).cast("B")
+    except TypeError:
+        raise TypeError(
+            f"`data` must be the bytes of a file, got {type(data).__name__}: read them, as by"
+            " `pathlib.Path.read_bytes`."
+        ) from None

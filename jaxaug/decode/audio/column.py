@@ -19,7 +19,7 @@ from jaxaug.decode._draw import draw_integers
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.audio.facts import AudioError
 from jaxaug.decode.audio.part import Part, find_part
-from jaxaug.decode.audio.read import read_window, to_floats
+from jaxaug.decode.audio.read import read_window, to_floats, to_int16
 from jaxaug.decode.audio.stream import SoundStream
 from jaxaug.decode.video.column import Video
 from jaxaug.errors import PrecisionWarning
@@ -458,7 +458,7 @@ class AudioReader:
     def _mixed(self, samples: np.ndarray, clip: np.ndarray) -> np.ndarray:
         """Return samples [n, stored channels] in the channels and the dtype of a clip."""
         if samples.dtype != clip.dtype:
-            samples = to_floats(samples) if clip.dtype == np.float32 else _to_int16(samples)
+            samples = to_floats(samples) if clip.dtype == np.float32 else to_int16(samples)
         if clip.ndim == 2:
             return np.broadcast_to(samples, (len(samples), clip.shape[1]))
         if samples.shape[1] == 1:
@@ -469,11 +469,6 @@ class AudioReader:
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown()
-
-
-def _to_int16(samples: np.ndarray) -> np.ndarray:
-    """Return floats at 16 bits: of a file that the others led not to expect."""
-    return np.clip(np.round(samples * 2.0**15), -(2**15), 2**15 - 1).astype(np.int16)
 
 
 def _clips_of(name: str, siblings: Mapping[str, ColumnDecoder]) -> int | None:

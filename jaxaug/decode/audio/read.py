@@ -93,6 +93,11 @@ def to_floats(numbers: np.ndarray) -> np.ndarray:
     return numbers.astype(np.float32) * np.float32(2.0 ** (1 - 8 * numbers.dtype.itemsize))
 
 
+def to_int16(samples: np.ndarray) -> np.ndarray:
+    """Return floats in [-1, 1] rounded to 16 bits."""
+    return np.clip(np.round(samples * 2.0**15), -(2**15), 2**15 - 1).astype(np.int16)
+
+
 def _mp3(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
     samples = mp3.read_window(data, header.table, first, count)
     return samples if exact else to_floats(samples)

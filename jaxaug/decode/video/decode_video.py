@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jaxaug.decode._types import view_of
 from jaxaug.decode.video.color import to_rgb, whole_chroma
 from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.planes import Planes
@@ -55,14 +56,7 @@ def decode_video(
     """
     if frames is not None and times is not None:
         raise ValueError("`times` must be left out beside `frames`, got both.")
-    try:
-        view = memoryview(data).cast("B")
-    except TypeError:
-        raise TypeError(
-            f"`data` must be the bytes of a file, got {type(data).__name__}: read them, as by"
-            " `pathlib.Path.read_bytes`."
-        ) from None
-    with VideoFile(view, max_pixels) as video:
+    with VideoFile(view_of(data), max_pixels) as video:
         numbers = _numbers(video.table.seconds, frames, times)
         found = {frame.number: _rgb(frame.planes) for frame in decode_frames(video, numbers)}
     return np.stack([found[number] for number in numbers.tolist()])
