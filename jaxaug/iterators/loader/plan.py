@@ -203,12 +203,27 @@ class Plan:
         }
 
     def notes(self, spec: dict[str, Any]) -> list[str]:
-        """Return the warnings about JAX's threads, and those of the decoders."""
-        note = deadlock_note(self.layout.devices)
-        notes = [] if note is None else [note]
+        """Return the warnings about JAX's threads, about bounds, and those of the decoders."""
+        notes = [deadlock_note(self.layout.devices), self._bounds_note()]
+        notes = [note for note in notes if note is not None]
         for name, decoder in self.schema.decoders.items():
             notes += decoder.notes(name, spec, self._ignores)
         return notes
+
+    def _bounds_note(self) -> str | None:
+        """Return a warning where buckets cut nothing, as by lengths in another unit."""
+        of, bounds = self.reader.bounded, self.reader.bounds
+        if of is None or len(bounds) < 2:
+            return None
+        longest = self.schema.shapes(1)
+        if self.schema.within(of, bounds[0]).shapes(1) != longest:
+            return None
+        return (
+            f"`shuffle`: the first of its bounds, {bounds[0]:g}, already holds the longest {of!r},"
+            " so that every batch has the longest form: `lengths` and `bounds` must be in the"
+            " column's unit (seconds of Audio, numbers of Tokenized and of arrays, height over"
+            " width of Image), with a bound below the longest."
+        )
 
     def _ignores(self, output: str, entry: str) -> bool:
         """Return True where an output of a function of the user's does not depend on an entry."""

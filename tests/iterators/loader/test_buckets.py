@@ -1,5 +1,7 @@
 """Batches of buckets: each has the form of its bound, and is a part of the longest form."""
 
+import warnings
+
 import jax
 import numpy as np
 import pytest
@@ -79,6 +81,18 @@ def test_texts_and_numbers_have_the_length_of_their_bound(of):
     with texts(of) as loader, texts(None) as longest:
         assert assert_parts(loader, longest, {of}) == {3, 6}
         assert loader.element_spec == longest.element_spec
+
+
+@pytest.mark.parametrize("of", ["text", "numbers"])
+def test_bounds_that_cut_nothing_are_warned_of(of):
+    milliseconds = order(of, 1000 * Texts.lengths, [3000, 6000, 12_000])
+    with pytest.warns(UserWarning, match=rf"first of its bounds, 3000, .* longest '{of}'") as told:
+        texts(shuffle=milliseconds).close()
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        texts(shuffle=order(of)).close()
+        texts(shuffle=order(of, bounds=[12])).close()  # one form is meant
 
 
 def test_each_batch_has_the_bound_that_the_order_tells():
