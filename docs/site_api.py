@@ -74,9 +74,10 @@ class Page(NamedTuple):
     text: str
 
 
-def pages() -> list[Page]:
+@functools.cache
+def pages() -> tuple[Page, ...]:
     """Return all pages, those of the families behind that of their package."""
-    found = []
+    found: list[Page] = []
     for module in documented():
         if module in DIVIDED:
             families = family_pages(module)
@@ -85,7 +86,7 @@ def pages() -> list[Page]:
         else:
             text = api_page(module)
             found.append(Page(module, page_path(module), module, members(module), text))
-    return found
+    return tuple(found)
 
 
 def family_pages(module: str) -> list[Page]:
