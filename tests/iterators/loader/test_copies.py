@@ -71,24 +71,30 @@ CHILD = """
 import os, pickle, sys
 os.chdir("/")
 from tests.iterators.loader.test_copies import everything
-source = pickle.load(sys.stdin.buffer)
-pickle.dump(everything(source), sys.stdout.buffer)
+while sys.stdin.buffer.peek(1):
+    pickle.dump(everything(pickle.load(sys.stdin.buffer)), sys.stdout.buffer)
+    sys.stdout.flush()
 """
 
 
+@pytest.fixture(scope="module")
+def child():
+    """A fresh process that answers each pickled source with what it reads of it."""
+    command = [sys.executable, "-c", CHILD]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(
+        command, env=os.environ | {"PYTHONPATH": os.getcwd()}, **pipes
+    ) as process:
+        yield process
+
+
 @pytest.mark.parametrize("make", SOURCES)
-def test_a_source_travels_to_a_fresh_process(tmp_path, monkeypatch, make):
-    root = os.getcwd()
+def test_a_source_travels_to_a_fresh_process(tmp_path, monkeypatch, child, make):
     monkeypatch.chdir(tmp_path)
     source = make(tmp_path)
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD],
-        input=pickle.dumps(source),
-        capture_output=True,
-        env=os.environ | {"PYTHONPATH": root},
-    )
-    assert child.returncode == 0, child.stderr.decode()
-    assert pickle.loads(child.stdout) == everything(source)
+    pickle.dump(source, child.stdin)
+    child.stdin.flush()
+    assert pickle.load(child.stdout) == everything(source)
 
 
 @pytest.mark.parametrize("make", SOURCES)
