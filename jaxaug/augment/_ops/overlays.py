@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
@@ -35,9 +36,10 @@ from jaxaug.augment._chain import ImageOp, Pointwise
 from jaxaug.augment._ops.blur import box_blur, gaussian_blur
 from jaxaug.augment._ops.correlate import as_kernel_size
 from jaxaug.augment._ops.weather import places, with_lightness
-from jaxaug.augment._xla import barrier
+from jaxaug.augment._xla import barrier, vary_alike
 from jaxaug.augment.random import between, integer, normal_field, uniform
 
+_AT_ONCE = 25  # streaks, or stones, that one turn of a loop lays over the image
 Region = Any  # (left, top, right, bottom) as shares of width and height
 
 
@@ -83,14 +85,22 @@ def rain(
     Reference: `albumentations.RandomRain`, `kornia.augmentation.RandomRain`.
     """
     height, used_width = (side.astype(jnp.float32) for side in extent(image, size))
-    y = (jnp.arange(image.shape[0], dtype=jnp.float32) + 0.5)[None, :, None]
-    x = (jnp.arange(image.shape[1], dtype=jnp.float32) + 0.5)[None, None, :]
-    left = drops[:, 0, None, None] * used_width
-    down = y - drops[:, 1, None, None] * (height * (1 - length))
-    aside = jnp.abs(x - left - down * jnp.tan(jnp.deg2rad(jnp.asarray(slant, jnp.float32))))
+    y = (jnp.arange(image.shape[0], dtype=jnp.float32) + 0.5)[None, :]
+    x = (jnp.arange(image.shape[1], dtype=jnp.float32) + 0.5)[None, :]
+    drops = jnp.asarray(drops, jnp.float32)
+    down = y - drops[:, 1, None] * (height * (1 - length))
+    middle = drops[:, 0, None] * used_width
+    middle = middle + down * jnp.tan(jnp.deg2rad(jnp.asarray(slant, jnp.float32)))
     falling = (down >= 0) & (down <= length * height)
-    covered = jnp.where(falling, jnp.clip(width / 2 + 0.5 - aside, 0.0, 1.0), 0.0)
-    cover = jnp.max(covered, axis=0, initial=0.0)[:, :, None]
+    middles = jnp.where(falling, middle, jnp.inf)  # [n, H], of each streak in each line
+
+    def nearer(aside: Array, middle: Array) -> tuple[Array, None]:
+        return jnp.minimum(aside, jnp.abs(x - middle[:, None])), None
+
+    # A loop: XLA's GPU backend compiles one minimum over all streaks for minutes.
+    away = jnp.full(image.shape[:2], jnp.inf, jnp.float32)
+    aside, _ = lax.scan(nearer, *vary_alike(away, middles), unroll=_AT_ONCE)
+    cover = jnp.clip(width / 2 + 0.5 - aside, 0.0, 1.0)[:, :, None]
     return image + cover * (per_channel("color", color, image) - image)
 
 
@@ -219,11 +229,19 @@ def gravel(image: Array, stones: Array, half: Array, lightness: Array, size: Any
     right = jnp.arange(image.shape[1], dtype=jnp.int32)[None]
     rows = (down >= y - reach) & (down < y + reach)
     columns = (right >= x - reach) & (right < x + reach)
-    order = jnp.arange(1, stones.shape[0] + 1, dtype=jnp.int32)[:, None, None]
-    covered = rows[:, :, None] & columns[:, None, :]
-    top = jnp.max(jnp.where(covered, order, 0), axis=0, initial=0)
-    painted = with_lightness(image, jnp.take(lightness, jnp.maximum(top - 1, 0), mode="clip"))
-    return jnp.where((top > 0)[:, :, None], painted, image)
+
+    def paint(painted: Array, stone: Any) -> tuple[Array, None]:
+        rows, columns, light = stone
+        return jnp.where(rows[:, None] & columns[None, :], light, painted), None
+
+    bare = jnp.full(image.shape[:2], _BARE, jnp.float32)
+    start, strewn = vary_alike(bare, (rows, columns, jnp.asarray(lightness, jnp.float32)))
+    wanted, _ = lax.scan(paint, start, strewn, unroll=_AT_ONCE)
+    wanted = barrier(wanted)
+    return jnp.where((wanted == _BARE)[:, :, None], image, with_lightness(image, wanted))
+
+
+_BARE = -1.0  # the lightness of pixels without a stone
 
 
 @on_image
