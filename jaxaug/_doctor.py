@@ -116,7 +116,7 @@ def _nvidia() -> Iterator[tuple[str, str]]:
 def _video_engines() -> str:
     """Return the library of the video engines, and which codecs they decode how many at once."""
     from jaxaug.decode.native import cuda, libnvcuvid
-    from jaxaug.decode.video.nvdec.engines import Form, capabilities
+    from jaxaug.decode.video.nvdec.engines import REPORTED, Form, capabilities, engine_count
 
     try:
         with cuda.on_device(jax.local_devices()[0].local_hardware_id or 0):
@@ -124,10 +124,12 @@ def _video_engines() -> str:
                 name: int(capabilities(Form(number, False, 8)).engines)
                 for name, number in libnvcuvid.CODECS.items()
             }
+            engine_count()
     except (ImportError, RuntimeError) as error:
         return f"cannot be used, host threads decode videos: {error}"
     found = ", ".join(f"{name} {count}" for name, count in engines.items() if count)
-    return f"{libnvcuvid.path()}; engines: {found or 'none'}; sessions keep surfaces of their own"
+    auto = f'of them {" and ".join(REPORTED)} are taken by decode.Video\'s "auto"'
+    return f"{libnvcuvid.path()}; engines: {found}; {auto}; sessions keep surfaces of their own"
 
 
 def _memory(free: int, total: int, budget: int) -> str:

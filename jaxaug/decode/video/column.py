@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int, check_size
+from jaxaug._install import install_gpu_command
 from jaxaug._typing import Array, Device, Values
+from jaxaug._warn import warn_once
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded, Span
@@ -20,8 +22,10 @@ from jaxaug.decode.video.clips import EARLY, Clips
 from jaxaug.decode.video.container import find_container
 from jaxaug.decode.video.convert import frames_to_rgb
 from jaxaug.decode.video.decode_video import MAX_PIXELS, decode_video
-from jaxaug.decode.video.host import Frame, decode_frames
+from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.host_frames import PLANES, HostCanvases, HostFrames
+from jaxaug.decode.video.nvdec.engines import REPORTED
+from jaxaug.decode.video.planes import Planes
 from jaxaug.decode.video.stored import StoredVideos, table_of
 from jaxaug.decode.video.stream import VideoFile, import_av
 from jaxaug.decode.video.table import Table
@@ -65,9 +69,11 @@ class Video(ColumnDecoder):
       canvas: (H, W) in pixels; larger videos are shrunk to it, antialiased, with their aspect kept.
         None: picked as that of images, from the first frames of some.
       max_pixels: a video with more in a frame is a bad record.
-      backend: "host"; "nvdec", the engines of NVIDIA's GPUs, and the host for what they refuse;
-        "auto" is "host".
-      num_threads: of the host; None for one for each CPU.
+      backend: "host" decodes with threads on the CPU, "nvdec" with the video engines of NVIDIA
+        GPUs, and with the host what they refuse. "auto" takes the engines for H.264 and HEVC where
+        the devices are GPUs and most of the videos are of these codecs, and the host for the
+        others; it warns where engines cannot be used. All give the same planes.
+      num_threads: of "host"; None for one for each CPU. With engines there are two for each.
 
     Raises:
       ValueError: an argument is wrong, or contradicts another.
@@ -147,11 +153,11 @@ class Video(ColumnDecoder):
             )
         import_av()
         found = list(_first_frames(column, self.max_pixels))
-        sizes = np.array([frame.planes.luma.shape for frame in found], np.int32).reshape(-1, 2)
-        shapes = [(frame.planes.luma.shape, frame.planes.chroma.shape[1:]) for frame in found]
+        shapes = [(planes.luma.shape, planes.chroma.shape[1:]) for _, planes in found]
+        sizes = np.array([luma for luma, _ in shapes], np.int32).reshape(-1, 2)
         whole = any(luma == chroma for luma, chroma in shapes)
         canvas = self.canvas or canvas_of(sizes, "Video")[0]
-        engines = _has_engines(self.backend)
+        engines = _takes_engines(self.backend, [codec for codec, _ in found])
         return dataclasses.replace(self, canvas=canvas, whole_chroma=whole, engines=engines)
 
     def needed_bytes(
@@ -227,38 +233,53 @@ class Video(ColumnDecoder):
         return decode_video(values.view(0), frames=[0], max_pixels=self.max_pixels)[0]
 
 
-def _has_engines(backend: str) -> bool:
-    """Return True where videos are decoded by NVIDIA's engines.
+def _takes_engines(backend: str, codecs: Sequence[str]) -> bool:
+    """Return True where NVIDIA's engines decode, if they can, videos of which some have `codecs`.
 
-    Raises:
-      LibraryError, RuntimeError: they are asked for and cannot be used.
+    Beside engines the host has a few threads alone: where most videos would be left to these,
+    "auto" takes all of the host's.
     """
-    if backend != "nvdec":
-        return False
-    from jaxaug.decode.native import libnvcuvid
-
-    libnvcuvid.load()
-    return True
+    if backend == "auto" and jax.default_backend() == "gpu":
+        return sum(codec in REPORTED for codec in codecs) * 2 > len(codecs)
+    return backend == "nvdec"
 
 
 def _make_backend(video: Video, devices: Sequence[Device]) -> "HostFrames | NvdecFrames":
     """Return what decodes the frames of a fitted description."""
-    if video.engines and devices[0].platform == "gpu":
+    on_gpus = all(device.platform == "gpu" for device in devices)
+    if video.backend == "nvdec" and not on_gpus:
+        raise ValueError(
+            f"the devices must be NVIDIA GPUs for backend='nvdec', got {devices}: where there is "
+            f"one, {install_gpu_command()}; else take 'auto' or 'host'."
+        )
+    if video.engines and on_gpus:
+        from jaxaug.decode.native.cuda import CudaError
+        from jaxaug.decode.native.libnvcuvid import CuvidError
+        from jaxaug.decode.native.load_library import LibraryError
         from jaxaug.decode.video.nvdec.nvdec_frames import NvdecFrames
 
-        return NvdecFrames(video.forms(), devices, silent=video.backend == "nvdec")
+        try:
+            return NvdecFrames(video.forms(), devices, silent=video.backend == "nvdec")
+        except (LibraryError, CuvidError, CudaError) as error:
+            if video.backend == "nvdec":
+                raise
+            warn_once(
+                "jaxaug decodes videos on the host, because the GPU's video engines cannot be "
+                f"used: {error}"
+            )
     threads = video.num_threads or usable_cpus()
     return HostFrames(video.forms(), threads, devices if video.engines else None)
 
 
-def _first_frames(column: Column, max_pixels: int) -> Iterator[Frame]:
-    """Yield the first frame of each of some videos that can be decoded."""
+def _first_frames(column: Column, max_pixels: int) -> Iterator[tuple[str, Planes]]:
+    """Yield the codec and the first frame of each of some videos that can be decoded."""
     for values in column.sample(_SAMPLED_VIDEOS):
         assert isinstance(values, Encoded)
         for row in range(len(values.lengths)):
             try:
                 with VideoFile(values.view(row), max_pixels) as video:
-                    yield from decode_frames(video, np.zeros(1, np.int64))
+                    for frame in decode_frames(video, np.zeros(1, np.int64)):
+                        yield video.table.codec.name, frame.planes
             except DecodeError:  # told where the record is read
                 continue
 

@@ -26,14 +26,14 @@ class FakeNvcuvid:
     Attributes:
       calls: how often each function was called.
       status: what the pictures of each packet number have, `nv.SUCCESS` where nothing is said.
-      supported: what `cuvidGetDecoderCaps` says.
+      supported, engines: what `cuvidGetDecoderCaps` says.
       decode_error: what `cuvidDecodePicture` returns.
     """
 
     def __init__(self):
         self.calls = collections.Counter()
         self.status = {}
-        self.supported = 1
+        self.supported, self.engines = 1, 2
         self.decode_error = 0
         self.live = {}  # handles of parsers and decoders
         self.mapped = {}
@@ -62,7 +62,7 @@ class FakeNvcuvid:
 
     def cuvidGetDecoderCaps(self, asked):
         found = asked._obj
-        found.supported, found.engines = self.supported, 2
+        found.supported, found.engines = self.supported, self.engines
         found.max_width = found.max_height = 4096
         found.max_macroblocks = 65536
         found.min_width = found.min_height = 16

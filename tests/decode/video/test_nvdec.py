@@ -320,8 +320,9 @@ def test_an_exception_within_a_callback_is_raised(engines, monkeypatch):
     assert not engines.live and not engines.device.memory
 
 
-def test_clips_of_a_loader_are_those_of_the_host(engines, monkeypatch):
-    files = [kind(name) for name in ("h264", "hevc", "mpeg4", "10 bits")]
+def batches(names, backend):
+    """Return the batches of a Loader over the videos of some kinds, and its stats."""
+    files = [kind(name) for name in names]
 
     class Videos:
         def __len__(self):
@@ -336,24 +337,62 @@ def test_clips_of_a_loader_are_those_of_the_host(engines, monkeypatch):
         def fingerprint(self):
             return "videos"
 
-    def batches(**options):
-        decode = Video(frames=4, canvas=(48, 64), **options)
-        with Loader(Videos(), 2, decode=decode, seed=5, sharding=one_device()) as loader:
-            found = [{n: np.asarray(a) for n, a in batch.items()} for batch in loader]
-            return found, loader.stats
+    decode = Video(frames=4, canvas=(48, 64), backend=backend)
+    with Loader(Videos(), 2, decode=decode, seed=5, sharding=one_device()) as loader:
+        found = [{n: np.asarray(a) for n, a in batch.items()} for batch in loader]
+        return found, loader.stats
 
-    expected, _ = batches(backend="host")
 
-    def make(described, devices):
-        return nvdec_frames.NvdecFrames(described.forms(), devices)
+@pytest.fixture
+def on_gpus(monkeypatch):
+    """The devices of Loaders taken for GPUs when they make a backend."""
+    make = column._make_backend
 
-    monkeypatch.setattr(column, "_make_backend", make)
-    found, stats = batches(backend="nvdec")
-    assert len(found) == 2 and stats["on_engines"] == 3
+    def made(described, devices):
+        gpus = [SimpleNamespace(platform="gpu", local_hardware_id=0) for _ in devices]
+        return make(described, gpus)
+
+    monkeypatch.setattr(column, "_make_backend", made)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+
+@pytest.mark.parametrize(
+    "backend, names, number",
+    [
+        ("nvdec", ("h264", "hevc", "mpeg4", "vp9"), 3),
+        ("auto", ("h264", "hevc", "mpeg4", "10 bits"), 3),
+        ("auto", ("h264", "hevc", "hevc", "vp9"), 3),  # nobody tells errors of VP9
+        ("auto", ("h264", "mpeg4"), 0),  # for most of which all of the host's threads are needed
+    ],
+)
+def test_clips_of_a_loader_are_those_of_the_host(engines, on_gpus, backend, names, number):
+    expected, stats = batches(names, "host")
+    assert stats["on_engines"] == 0
+    found, stats = batches(names, backend)
+    assert len(found) == len(names) // 2 and stats["on_engines"] == number
     for one, other in zip(found, expected):
         assert one.keys() == other.keys()
         for name in one:
             np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def test_auto_warns_where_engines_cannot_be_used_and_nvdec_fails(engines, on_gpus, monkeypatch):
+    engines.supported = engines.engines = 0  # as in some parts of a divided GPU
+    where = jax.devices("cpu")[:1]
+    monkeypatch.setattr(column, "HostFrames", lambda *given: HostFrames(*given[:2], where))
+    with pytest.raises(nv.CuvidError, match="cuvidGetDecoderCaps: CUresult 801"):
+        batches(["h264"] * 2, "nvdec")
+    column.warn_once.cache_clear()
+    with pytest.warns(RuntimeWarning, match="decodes videos on the host.*cuvidGetDecoderCaps"):
+        _, stats = batches(["h264"] * 2, "auto")
+    assert stats["on_engines"] == 0
+
+
+def test_without_gpus_auto_is_the_host_and_nvdec_is_refused():
+    _, stats = batches(["h264"] * 2, "auto")
+    assert stats["on_engines"] == 0
+    with pytest.raises(ValueError, match=r"must be NVIDIA GPUs for backend='nvdec'.*or 'host'"):
+        batches(["h264"] * 2, "nvdec")
 
 
 @pytest.mark.parametrize("name", ["h264", "hevc", "h264 avi", "vp9", "mpeg4"])

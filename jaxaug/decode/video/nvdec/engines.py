@@ -12,8 +12,8 @@ from jaxaug.decode.video.table import Codec
 # leave the inverse cosine transform a tolerance, and other decoders give other levels.
 _CODECS = {"h264": "h264", "hevc": "hevc", "vp8": "vp8", "vp9": "vp9"}
 _CODECS |= {name: "av1" for name in ("av1", "libdav1d", "libaom-av1")}
-# Of the others the engines do not tell which pictures they found errors in.
-_REPORTED = ("h264", "hevc")
+# Those that "auto" gives them: of the others they do not tell which pictures they found errors in.
+REPORTED = ("h264", "hevc")
 _HALVED, _WHOLE = 1, 3  # cudaVideoChromaFormat_420 and _444
 _BLOCK = 16  # pixels of a macroblock's side
 
@@ -44,7 +44,7 @@ def engine_form(codec: Codec, whole_chroma: bool, silent: bool) -> Form | None:
       whole_chroma: the canvases have chroma of the size of luma.
       silent: codecs are decoded, too, of whose errors the engines do not tell.
     """
-    if codec.name not in (_CODECS if silent else _REPORTED) or codec.pixels not in BITS:
+    if codec.name not in (_CODECS if silent else REPORTED) or codec.pixels not in BITS:
         return None
     form = Form(nv.CODECS[_CODECS[codec.name]], "444" in codec.pixels, BITS[codec.pixels])
     if form.whole != whole_chroma:  # the host interpolates chroma
@@ -79,5 +79,12 @@ def capabilities(form: Form) -> nv.Capabilities:
 
 
 def engine_count() -> int:
-    """Return the number of engines of the current device, those that decode H.264."""
-    return int(capabilities(Form(nv.CODECS["h264"], False, 8)).engines)
+    """Return the number of engines of the current device, those that decode H.264.
+
+    Raises:
+      CuvidError: it has none, as some parts of a divided GPU.
+    """
+    able = capabilities(Form(nv.CODECS["h264"], False, 8))
+    if not (able.supported or able.engines):
+        raise nv.CuvidError("cuvidGetDecoderCaps", nv.NOT_SUPPORTED)
+    return max(1, int(able.engines))  # old drivers do not count them

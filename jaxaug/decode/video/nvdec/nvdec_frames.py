@@ -161,7 +161,7 @@ class _Gpu:
         self._kernels = compile_place_kernels()  # here: imports are not for several threads
         self._local = threading.local()
         self._workers: list[Worker] = []
-        count = max(1, engine_count()) * _THREADS_PER_ENGINE
+        count = engine_count() * _THREADS_PER_ENGINE
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="jaxaug-nvdec")
 
     @property
