@@ -10,7 +10,9 @@ import math
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
@@ -139,9 +141,16 @@ def clahe(
     Differs from albumentations in equalizing each channel, as kornia does, not the lightness.
     """
     grid = _Tiles.of(image, tile_grid_size, size, levels)
+
+    def equalized(found: Array) -> Array:
+        return _between_tiles(grid, found, _clahe_curves(grid, found, clip_limit, size))
+
     found = to_levels(image, levels)
-    curves = _clahe_curves(grid, found, clip_limit, size)
-    return _between_tiles(grid, found, curves)
+    if levels == LEVELS:
+        return equalized(found)
+    # One channel at a time: its curves of 65,536 levels take 8 MB.
+    channels = jnp.moveaxis(found, 2, 0)[..., None]
+    return jnp.moveaxis(lax.map(equalized, channels)[..., 0], 0, 2)
 
 
 # ---- transforms
@@ -278,6 +287,12 @@ class _Tiles(NamedTuple):
         width = used_width // columns + more
         return cls(rows, columns, levels, height, width)
 
+    def stored(self, curves: Array) -> Array:
+        """Return curves in [0, 1] as they are kept: of 16 bits in as many, as OpenCV does."""
+        if self.levels == LEVELS:
+            return curves
+        return jnp.round(curves * (self.levels - 1)).astype(jnp.uint16)
+
     def curve_index(self, row: Array, column: Array, levels: Array) -> Array:
         """Return the place of levels [H, W, C] in curves [rows, columns, C, n], flattened."""
         channels = levels.shape[2]
@@ -287,24 +302,28 @@ class _Tiles(NamedTuple):
 
 
 def _clahe_curves(tiles: _Tiles, levels: Array, clip_limit: Scalar, size: Any) -> Array:
-    """Return float32[rows, columns, C, n], the curve of each tile in [0, 1]."""
-    height, width, channels = levels.shape
-    y = jnp.arange(height + tiles.rows, dtype=jnp.int32)
-    x = jnp.arange(width + tiles.columns, dtype=jnp.int32)
+    """Return [rows, columns, C, n], the curve of each tile; see `_Tiles.stored`."""
     extended = mirrored(mirrored(levels, 0, tiles.rows, 0, size), 0, tiles.columns, 1, size)
-    row = y // tiles.height
-    column = x // tiles.width
-    bins = tiles.curve_index(row, jnp.minimum(column, tiles.columns - 1), extended)
-    counted = (row < tiles.rows)[:, None, None] & (column < tiles.columns)[None, :, None]
-    counted = jnp.broadcast_to(counted, bins.shape).astype(jnp.int32)
-    shape = (tiles.rows, tiles.columns, channels, tiles.levels)
-    counts = jnp.zeros(math.prod(shape), jnp.int32)
-    counts = counts.at[bins.ravel()].add(counted.ravel(), mode="drop").reshape(shape)
-
+    most = levels.shape[0] // tiles.rows + 1  # rows of pixels of a tile
+    column = jnp.arange(extended.shape[1], dtype=jnp.int32) // tiles.width
+    row_inside = jnp.arange(most, dtype=jnp.int32) < tiles.height
+    counted = row_inside[:, None, None] & (column < tiles.columns)[None, :, None]
     area = (tiles.height * tiles.width).astype(jnp.float32)
     limit = jnp.maximum(jnp.floor(clip_limit * area / tiles.levels), 1.0).astype(jnp.int32)
-    counts = _clipped(counts, limit)
-    return jnp.cumsum(counts, axis=3, dtype=jnp.int32).astype(jnp.float32) / area
+
+    def curves(row: Array) -> Array:
+        """Return [columns, C, n], those of one row of tiles."""
+        part = lax.dynamic_slice_in_dim(extended, row * tiles.height, most)
+        bins = tiles.curve_index(jnp.zeros(most, jnp.int32), column, part)
+        shape = (tiles.columns, levels.shape[2], tiles.levels)
+        counts = jnp.zeros(math.prod(shape), jnp.int32)
+        each = jnp.broadcast_to(counted, bins.shape).astype(jnp.int32)
+        counts = counts.at[bins.ravel()].add(each.ravel(), mode="drop").reshape(shape)
+        sums = jnp.cumsum(_clipped(counts, limit), axis=2, dtype=jnp.int32)
+        return tiles.stored(sums.astype(jnp.float32) / area)
+
+    rows = jnp.arange(tiles.rows, dtype=jnp.int32)
+    return jax.vmap(curves)(rows) if tiles.levels == LEVELS else lax.map(curves, rows)
 
 
 def _clipped(counts: Array, limit: Array) -> Array:
@@ -337,7 +356,8 @@ def _between_tiles(tiles: _Tiles, levels: Array, curves: Array) -> Array:
     flat = curves.ravel()
 
     def value(row: Array, column: Array) -> Array:
-        return jnp.take(flat, tiles.curve_index(row, column, levels), mode="clip")
+        found = jnp.take(flat, tiles.curve_index(row, column, levels), mode="clip")
+        return found if tiles.levels == LEVELS else found.astype(jnp.float32) / (tiles.levels - 1)
 
     upper = value(top, left) * (1 - along) + value(top, right) * along
     lower = value(bottom, left) * (1 - along) + value(bottom, right) * along
