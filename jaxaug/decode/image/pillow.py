@@ -381,6 +381,7 @@ def _restore_bits(image: "Image.Image", format: str, data: memoryview | bytes) -
     if format == "BMP":
         _restore_palette(image, data)
     elif format == "TIFF":
+        _refuse_compression(image)
         _restore_planes(image, data)
     elif format == "JPEG2000":
         _refuse_rounding(image, data)
@@ -405,6 +406,25 @@ def _restore_palette(image: Any, data: memoryview | bytes) -> None:
     image._mode = "P"
     (tile,) = image.tile
     image.tile = [_with_form(tile, _PALETTE_FORMS[bits])]
+
+
+def _refuse_compression(image: Any) -> None:
+    """Raise ValueError for a TIFF that the libtiff of this Pillow cannot decompress."""
+    compression = image.info.get("compression", "")
+    if compression in _OPTIONAL_COMPRESSIONS and not _has_compression(compression):
+        raise ValueError(f"its compression, {compression}, is not in this Pillow")
+
+
+@functools.cache
+def _has_compression(name: str) -> bool:
+    """Return True if the libtiff of this Pillow has a compression; only a file can ask it."""
+    from PIL import Image
+
+    try:
+        Image.new("RGB", (1, 1)).save(io.BytesIO(), "TIFF", compression=name)
+    except OSError:
+        return False
+    return True
 
 
 def _restore_planes(image: Any, data: memoryview | bytes) -> None:
@@ -543,6 +563,7 @@ _PLUGINS: dict[str, tuple[str, str, str | None]] = {
     "XBM": ("XbmImagePlugin", "XbmImageFile", None),
     "XPM": ("XpmImagePlugin", "XpmImageFile", None),
 }
+_OPTIONAL_COMPRESSIONS = frozenset({"lzma", "webp", "zstd"})  # of libtiff, by Pillow's names
 _AV1_CONFIGURATION = re.compile(rb"av1C\x81.(.)", re.DOTALL)
 # SOT and EOC, ITU-T T.800 A.2: no two bytes of a packet are like a marker above FF8F.
 _JPEG2000_WHOLE = re.compile(rb"\xff\x90.*\xff\xd9", re.DOTALL)

@@ -38,7 +38,8 @@ _KINDS = {1: "u", 2: "i", 3: "f", 4: "u", 5: "c", 6: "c"}  # SampleFormat
 _MAX_BITS = 64
 _MAX_SAMPLES = 65535
 _MAX_SIDE = 2**31 - 1
-_MAX_PADDING = 2**28  # bytes of a tile beyond four times those of its image
+_MAX_TALLER = 4  # times its image a strip may be high, or a tile large
+_MAX_PADDING = 2**28  # bytes of a tile beyond that
 
 
 class Directory(NamedTuple):
@@ -165,12 +166,14 @@ def _directory(
 ) -> Directory:
     tiled = _TILE_WIDTH in tags.entries
     height, width = size
-    part = (min(tags.number(_ROWS_PER_STRIP, height), height), width)
+    # A strip in a codec of its own, such as JPEG, may be taller than what is left for it.
+    part = (min(tags.number(_ROWS_PER_STRIP, height), _MAX_TALLER * height), width)
     if tiled:
         part = (tags.number(_TILE_HEIGHT, 0), tags.number(_TILE_WIDTH, 0))
     planes = samples if tags.number(_PLANAR, 1) == 2 else 1
     pixel = samples // planes * dtype.itemsize
-    if min(part) < 1 or (part[0] * part[1] - 4 * height * width) * pixel > _MAX_PADDING:
+    beyond = part[0] * part[1] - _MAX_TALLER * height * width
+    if min(part) < 1 or beyond * pixel > _MAX_PADDING:
         raise DecodeError(f"TIFF: parts of {part[1]} x {part[0]} pixels")
     strips = _TILE_OFFSETS not in tags.entries  # some writers of tiles have these, too
     offsets = tags.array(_STRIP_OFFSETS if strips else _TILE_OFFSETS)

@@ -157,6 +157,29 @@ def test_an_image_inside_may_not_be_larger_than_its_tile(codec):
         decode(bytes(bad), **form)
 
 
+def test_webp_inside_is_read_without_a_form():
+    """Pillow's libtiff may lack it, and says so when the pixels are decoded."""
+    pixels = picture(0, 40, 56)
+    options = {"photometric": "rgb", "compression": "webp", "compressionargs": {"lossless": True}}
+    for part in ({"tile": (32, 32)}, {"rowsperstrip": 16}):
+        file = tiff(pixels, **options, **part)
+        np.testing.assert_array_equal(decode(file), pixels)
+        np.testing.assert_array_equal(decode_image(file), pixels)
+
+
+@pytest.mark.parametrize("codec", ["jpeg", "png"])
+def test_a_last_strip_may_be_taller_than_what_is_left(codec):
+    """Some encoders give all strips one height; libtiff takes the first rows, too."""
+    pixels = picture(0, 48, 64)
+    for rows in (16, 48):
+        file = tiff(pixels, photometric="rgb", compression=codec, rowsperstrip=rows)
+        whole = tifffile.imread(io.BytesIO(file))
+        with tifffile.TiffFile(io.BytesIO(file)) as opened:
+            at = opened.pages[0].tags[257].valueoffset
+        short = file[:at] + (41).to_bytes(4, "little") + file[at + 4 :]
+        np.testing.assert_array_equal(decode(short, channels=3, dtype="uint16"), whole[:41])
+
+
 def test_palettes_give_colors_or_their_numbers():
     for colors in (4, 16, 200):
         image = PIL.Image.fromarray(picture(1, 20, 30)).quantize(colors)
