@@ -161,7 +161,9 @@ def _add_index(commands) -> None:
     _add_index_options(parser)
     parser.add_argument("--video", help="extension (tar) of a video in place of the image")
     parser.add_argument(
-        "--out", help="the index file, or a folder, which the source then takes as `index`"
+        "--out",
+        help="the index file, or a folder, or the URL of either (of a folder with / at its end),"
+        " which the source then takes as `index`",
     )
     _add_part(parser)
     parser.set_defaults(run=_index, error=parser.error)

@@ -38,6 +38,7 @@ from jaxaug.iterators.sources.packed.columns import (
 from jaxaug.iterators.sources.packed.facts import Shared, facts_of, table_starts
 from jaxaug.iterators.sources.protocol import Parts
 from jaxaug.iterators.sources.storage.files import (
+    hide_secrets,
     is_remote,
     list_files,
     local_path,
@@ -211,8 +212,8 @@ class PackedSource(abc.ABC):
 
     @property
     def index_path(self) -> str:
-        """The file that holds the index: beside the data, or in the cache folder."""
-        return self._index.path
+        """The file, or its URL, that holds the index."""
+        return hide_secrets(self._index.path)
 
     @property
     def decoders(self) -> dict[str, ColumnDecoder]:
@@ -306,7 +307,7 @@ class PackedSource(abc.ABC):
 
     def keep_findings(self, findings: Mapping[int, str]) -> str:
         """Keep record -> reason, which later sources take for bad, in the index."""
-        write_extra(self.index_path, FINDINGS, {str(index): findings[index] for index in findings})
+        write_extra(self._index.path, FINDINGS, {str(index): findings[index] for index in findings})
         return self.index_path
 
     @property
@@ -470,6 +471,8 @@ def _around(
 
 def _index_place(index: PathLike) -> str:
     """Return the path of the file or folder of an index; a folder ends with "/" or is there."""
+    if is_remote(os.fspath(index)):
+        return os.fspath(index)
     place = local_path(index)
     if os.fspath(index).endswith("/"):
         os.makedirs(place, exist_ok=True)

@@ -51,7 +51,8 @@ class TFRecord(PackedSource):
         differ in length. Shorter lists are padded, longer ones cut, and "<name>_length" is how
         many numbers are there; in `features` how many there were.
       index: the file of the index, or a folder (made if it ends with "/") for it and those of the
-        single files, read and written there alone; None for beside the files or
+        single files, read and written there alone; or the URL of either, of a folder with "/" at
+        its end: such an index is read once, and kept in memory. None for beside the files or
         $XDG_CACHE_HOME/jaxaug.
       trust_index: open nothing but `index`, which must be there: no file is listed or asked for. A
         remote one that changed is an error when it is read, where its server gives ETags.

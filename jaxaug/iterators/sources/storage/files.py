@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import takewhile
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from jaxaug._install import install_command
 from jaxaug._typing import PathLike
@@ -349,7 +349,8 @@ def _beneath(error: BaseException) -> BaseException | None:
     cause = error.__cause__ or error.__context__
     if not isinstance(error, FileNotFoundError) or cause is None:
         return None
-    missing = isinstance(cause, FileNotFoundError) or _status(cause) in (404, 410)
+    # fsspec's memory looks a name up.
+    missing = isinstance(cause, (FileNotFoundError, LookupError)) or _status(cause) in (404, 410)
     return _beneath(cause) if missing else cause
 
 
@@ -364,6 +365,49 @@ def file_system_of(path: str):
             f"{hide_secrets(path)!r} is remote, which needs fsspec: {reason(error)}"
             f" ({install_command('remote')})."
         ) from error
+
+
+def open_file(path: str) -> BinaryIO:
+    """Open a file for reading, or one of a store, whose parts come as they are asked for."""
+    if not is_remote(path):
+        return open(path, "rb")
+    system, name = file_system_of(path)
+    return system.open(name, "rb")
+
+
+def read_whole(path: str) -> bytes:
+    """Return the bytes of a file, or of one of a store.
+
+    Raises:
+      OSError: there is none, or it is a local one that cannot be read.
+      SourceError: a server does not give it, which does not say that there is none.
+    """
+    if not is_remote(path):
+        with open(path, "rb") as file:
+            return file.read()
+    system, name = file_system_of(path)
+    try:
+        return insist(partial(system.cat_file, name), REMOTE)
+    except Exception as error:  # each protocol has its own
+        if isinstance(error, FileNotFoundError) and _beneath(error) is None:
+            raise
+        what = f"{hide_secrets(path)!r} cannot be read: {reason(error)}."
+        raise SourceError(what) from cause_of(error, path)
+
+
+def write_whole(url: str, data: bytes) -> None:
+    """Write a file of a store; those of objects show it when it is whole.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    if is_web(url):
+        raise OSError("web servers take no files")
+    system, name = file_system_of(url)
+    try:
+        insist(partial(system.pipe_file, name, data), REMOTE)
+    except Exception as error:  # each protocol has its own
+        raise OSError(reason(error)) from cause_of(error, url)
 
 
 def pause(retry: int) -> None:

@@ -5,7 +5,7 @@ by side. They are joined to one `jaxaug-<hash>.index`, which a source maps into 
 used only if its checksums hold and every data file has the size and the stamp (time of
 modification, ETag) that it had when it was read; a file that changed is read again, the others are
 not. Both lie beside the data or, where that is not possible, in the cache folder
-($XDG_CACHE_HOME/jaxaug or ~/.cache/jaxaug).
+($XDG_CACHE_HOME/jaxaug or ~/.cache/jaxaug); or where they are asked for, which may be in a store.
 """
 
 import hashlib
@@ -37,9 +37,12 @@ from jaxaug.iterators.sources.storage.files import (
     INDEX_SUFFIX,
     PART_SUFFIX,
     DataFile,
+    cause_of,
     common_folder,
     hide_secrets,
     is_remote,
+    is_web,
+    read_whole,
     reason,
 )
 from jaxaug.iterators.sources.storage.index_file import (
@@ -104,8 +107,8 @@ def open_index(
     Args:
       files: the data files.
       format: what the index is of.
-      place: the file of the index, or the folder for it; None for beside the data or, if need be,
-        the cache folder.
+      place: the file of the index, or the folder for it, or the URL of either; None for beside the
+        data or, if need be, the cache folder.
       made: a new one is made where none fits.
 
     Raises:
@@ -121,8 +124,14 @@ def open_index(
         return found
     if not made:
         raise SourceError(
-            f"`index` {place!r} is damaged, or of other options or another version of jaxaug: open "
-            "the source as `trust_index` shall, but without it, which makes the index anew."
+            f"`index` {_shown(place)} is damaged, or of other options or another version of "
+            "jaxaug: open the source as `trust_index` shall, but without it, which makes the index "
+            "anew."
+        )
+    if is_web(places[0]):
+        raise SourceError(
+            f"`index` {_shown(places[0])} is not there, or not of these files and options, and web "
+            "servers take no files: make it by `python -m jaxaug index --out`, and copy it there."
         )
     with _one_builder(places):
         # Another process may have built it meanwhile.
@@ -143,18 +152,20 @@ def trusted_files(paths: list[str], place: str | None) -> list[DataFile]:
     Raises:
       SourceError: there is no such index, or it is of other files.
     """
-    if place is None or not os.path.isfile(place):
+    if place is None or not (is_remote(place) or os.path.isfile(place)):
         raise SourceError("`trust_index` needs `index`, the file of an index that is there.")
     try:
         known = read_header(place)["files"]
-    except (IndexDamaged, OSError, KeyError) as error:
-        raise SourceError(f"`index` {place!r} cannot be used: {reason(error)}.") from error
+    except Exception as error:  # each protocol has its own
+        what = f"`index` {_shown(place)} cannot be used: {reason(error)}."
+        raise SourceError(what) from cause_of(error, place)
     files = [DataFile(path, size, stamp) for path, (_, size, stamp) in zip(paths, known)]
     _, names = common_folder([file.identity for file in files])
     if len(paths) != len(known) or names != [name for name, _, _ in known]:
         raise SourceError(
-            f"`index` {place!r} is of {len(known)} files, the first of which is {known[0][0]!r}; "
-            f"`paths` names {len(paths)} files, the first of which is {hide_secrets(paths[0])!r}."
+            f"`index` {_shown(place)} is of {len(known)} files, the first of which is "
+            f"{known[0][0]!r}; `paths` names {len(paths)} files, the first of which is "
+            f"{hide_secrets(paths[0])!r}."
         )
     return files
 
@@ -204,28 +215,39 @@ def _store(
     refused = []
     for place in places:
         try:
-            os.makedirs(os.path.dirname(place), exist_ok=True)
+            _make_folder(place)
             write_index(place, header, columns())
             return read_index(place, subject)
         except OSError as error:
-            refused.append(f"{place!r} ({reason(error)})")
+            refused.append(f"{_shown(place)} ({reason(error)})")
     raise SourceError(
         f"no index can be written to {' or '.join(refused)}: set XDG_CACHE_HOME to a folder that "
         "can be written, or name a file or a folder by `index`."
     )
 
 
+def _make_folder(path: str) -> None:
+    """Make the folder of a file; stores have none."""
+    if not is_remote(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+
+
+def _shown(place: str | None) -> str:
+    """Return a path or a URL for a message."""
+    return repr(place and hide_secrets(place))
+
+
 @contextmanager
 def _one_builder(places: list[str]) -> Iterator[None]:
     """Hold the lock of an index: of several processes that need one, one builds it, others wait.
 
-    Where no lock can be had, as on some network disks, each builds it.
+    Where no lock can be had, as on some network disks and in stores, each builds it.
     """
     import fcntl  # POSIX only, as is `resource` elsewhere
 
     path = ""
     descriptor = None
-    for place in places:
+    for place in [each for each in places if not is_remote(each)]:
         try:
             os.makedirs(os.path.dirname(place), exist_ok=True)
             path = f"{place}.lock"
@@ -354,8 +376,7 @@ def _find_part(paths: list[str], subject: dict[str, Any]) -> Part | None:
     """Return the stored index of one file; None if it is missing, damaged or older than it."""
     for path in paths:
         try:
-            with open(path, "rb") as file:
-                header, columns = parse_index(file.read(), subject)
+            header, columns = parse_index(read_whole(path), subject)
             (rows,) = header["counts"]
             forms = np.array(header["forms"], np.int64)
             found = from_named(rows, columns, forms, sides_from(header["sides"]))
@@ -376,11 +397,11 @@ def _store_part(paths: list[str], subject: dict[str, Any], part: Part, required:
     refused = []
     for path in paths:
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            _make_folder(path)
             write_index(path, header, part.columns.named().items(), sync=False)
             return
         except OSError as error:
-            refused.append(f"{path!r} ({reason(error)})")
+            refused.append(f"{_shown(path)} ({reason(error)})")
     if required:
         raise SourceError(
             f"no index can be written to {' or '.join(refused)}: name a folder by --out."
@@ -490,7 +511,8 @@ def _places(folder: str, remote: bool, what: list, place: str | None = None) -> 
     """Return where the index may lie, the best place first: a local folder that holds all data."""
     name = f"{INDEX_PREFIX}{_short_hash(what)}{INDEX_SUFFIX}"
     if place is not None:
-        return [os.path.join(place, name) if os.path.isdir(place) else place]
+        is_folder = place.endswith("/") if is_remote(place) else os.path.isdir(place)
+        return [os.path.join(place, name) if is_folder else place]
     cache = os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jaxaug"
     )

@@ -24,7 +24,15 @@ import numpy as np
 
 from jaxaug.decode import Sides
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources.storage.files import reason
+from jaxaug.iterators.sources.storage.files import (
+    cause_of,
+    hide_secrets,
+    is_remote,
+    open_file,
+    read_whole,
+    reason,
+    write_whole,
+)
 
 _MAGIC = b"jaxaugIX"
 _PLACE = struct.Struct("<8sQQI")
@@ -73,11 +81,14 @@ def write_index(path: str, header: dict[str, Any], columns: Columns, *, sync: bo
     """Write an index so that a reader sees all of it or none.
 
     Args:
-      path: the file; replaced if it exists.
+      path: the file, or its URL; replaced if it exists.
       header: JSON values; gets the places and checksums of the columns.
       columns: names and little-endian numbers, taken one by one.
       sync: wait for the disk. Without, a loss of power may leave a file that readers refuse.
     """
+    if is_remote(path):
+        write_whole(path, index_bytes(header, columns))
+        return
     partial = f"{path}.{os.getpid()}-{threading.get_ident()}"
     try:
         with open(partial, "xb") as file:
@@ -134,41 +145,54 @@ def write_extra(path: str, name: str, value: Any) -> None:
         extra = header["extra"] | {name: value}
         write_index(path, header | {"extra": extra}, columns.items())
     except (IndexDamaged, OSError) as error:
-        raise SourceError(f"the index {path!r} cannot be changed: {reason(error)}.") from error
+        what = f"the index {hide_secrets(path)!r} cannot be changed: {reason(error)}."
+        raise SourceError(what) from cause_of(error, path)
 
 
 def read_index(path: str, subject: dict[str, Any] | None = None) -> Index:
     """Map an index, all checksums verified; of one above 1 GiB that of its header alone.
 
+    One in a store is read once, and kept in memory.
+
     Args:
-      path: the file.
+      path: the file, or its URL.
       subject: what its header must say: another version, format, option or state of the files is
         refused.
 
     Raises:
       IndexDamaged: the file is not such an index, or not as it was written.
-      OSError: it cannot be read.
+      OSError: there is none, or it cannot be read.
+      SourceError: a server does not give it.
     """
+    if is_remote(path):
+        data = read_whole(path)
+        header = _checked_header(data, subject)
+        return _index(np.frombuffer(data, np.uint8), header, path, True)
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         header = _read_header(file, size, subject)
         checked = size <= _MAX_CHECKED_BYTES
         if checked:
             _check_columns(file, header)
-        try:
-            memory = np.memmap(file, np.uint8, "r").view(np.ndarray)
-            return Index(
-                columns=_columns(memory, header),
-                forms=np.array(header.get("forms", []), np.int64),
-                sides=sides_from(header.get("sides", [[], []])),
-                row_starts=np.cumsum([0, *header["counts"]], dtype=np.int64),
-                extra=header["extra"],
-                fingerprint=header["fingerprint"],
-                path=os.fspath(path),
-                checked=checked,
-            )
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise IndexDamaged(f"its header is incomplete: {error}") from error
+        memory = np.memmap(file, np.uint8, "r").view(np.ndarray)
+        return _index(memory, header, path, checked)
+
+
+def _index(memory: np.ndarray, header: dict[str, Any], path: str, checked: bool) -> Index:
+    """Return the index that lies in memory."""
+    try:
+        return Index(
+            columns=_columns(memory, header),
+            forms=np.array(header.get("forms", []), np.int64),
+            sides=sides_from(header.get("sides", [[], []])),
+            row_starts=np.cumsum([0, *header["counts"]], dtype=np.int64),
+            extra=header["extra"],
+            fingerprint=header["fingerprint"],
+            path=os.fspath(path),
+            checked=checked,
+        )
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise IndexDamaged(f"its header is incomplete: {error}") from error
 
 
 def read_header(path: str) -> dict[str, Any]:
@@ -178,8 +202,10 @@ def read_header(path: str) -> dict[str, Any]:
       IndexDamaged: the file is no index, or its header not as it was written.
       OSError: it cannot be read.
     """
-    with open(path, "rb") as file:
-        header = _read_header(file, os.fstat(file.fileno()).st_size)
+    with open_file(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        header = _read_header(file, size)
     header.pop("columns", None)
     return header
 
@@ -192,10 +218,16 @@ def parse_index(
     Raises:
       IndexDamaged: it is not such an index, or not as it was written.
     """
+    header = _checked_header(data, subject)
+    return header, _columns(np.frombuffer(data, np.uint8), header)
+
+
+def _checked_header(data: bytes, subject: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the header of an index in memory, all checksums verified."""
     file = io.BytesIO(data)
     header = _read_header(file, len(data), subject)
     _check_columns(file, header)
-    return header, _columns(np.frombuffer(data, np.uint8), header)
+    return header
 
 
 def sides_from(lists: list[list[list[int]]]) -> Sides:

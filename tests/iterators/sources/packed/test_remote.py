@@ -738,6 +738,28 @@ def test_an_index_that_is_trusted_costs_no_request(server):
         WebDataset(pattern, trust_index=True)
 
 
+def test_an_index_on_a_web_server_is_read_and_not_written(server):
+    handler, url = server
+    files = containers.labelled_files(8)
+    handler.contents |= {"/s-0.tar": containers.tar(files), "/s-1.tar": containers.tar(files)}
+    options = {"index": url + "/s.index?token=secret"}
+    with pytest.raises(
+        SourceError, match=r"s\.index' is not there, .*web servers take no"
+    ) as caught:
+        WebDataset(url + "/s-{0..1}.tar", **options)
+    assert "secret" not in str(caught.value) and handler.requests == []
+    made = WebDataset(url + "/s-{0..1}.tar")
+    with open(made.index_path, "rb") as file:
+        handler.contents["/s.index?token=secret"] = file.read()
+    handler.requests.clear()
+    source = WebDataset(url + "/s-{0..1}.tar", **options)
+    assert handler.requests == [None] and "secret" not in source.index_path
+    trusted = WebDataset(url + "/s-{0..1}.tar", **options, trust_index=True)
+    for found in (source, trusted):
+        assert found.fingerprint() == made.fingerprint()
+        assert bytes(found.read(np.array([12]))["image"].view(0)) == containers.jpegs(8)[4]
+
+
 @pytest.mark.parametrize("client", ["sockets", "obstore", "fsspec"])
 def test_a_source_counts_what_it_asks_servers_for(server, tmp_path, monkeypatch, client):
     take_client(monkeypatch, client)

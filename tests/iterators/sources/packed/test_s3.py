@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jaxaug.__main__ import main
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
 from jaxaug.iterators.sources.storage import remote
@@ -57,3 +58,24 @@ def test_shards_in_a_bucket(bucket, monkeypatch, client):
         source.read(np.arange(8))
     assert "SECRET" not in str(caught.value)
     assert len(WebDataset("s3://images/train/x-*.tar")) == 4
+
+
+def test_an_index_in_a_bucket(bucket):
+    images, _, before, after = two_versions()
+    for name, shard in (("x-0.tar", before), ("x-1.tar", before)):
+        bucket.put_object(Bucket="images", Key=f"train/{name}", Body=shard)
+    paths = "s3://images/train/x-*.tar"
+    for part in range(2):
+        command = ["index", paths, "--out", "s3://images/indexes/", "--part", f"{part}/2"]
+        assert main(command) == 0
+    source = WebDataset(paths, index="s3://images/indexes/")
+    keys = [each["Key"] for each in bucket.list_objects_v2(Bucket="images")["Contents"]]
+    assert len([key for key in keys if key.startswith("indexes/")]) == 3
+    trusted = {"index": source.index_path, "trust_index": True}
+    for opened in (source, WebDataset("s3://images/train/x-{0..1}.tar", **trusted)):
+        found = opened.read(np.arange(8))["image"]
+        assert [bytes(found.view(row)) for row in range(8)] == images * 2
+    bucket.put_object(Bucket="images", Key="train/x-1.tar", Body=after)
+    assert WebDataset(paths, index="s3://images/indexes/").fingerprint() != source.fingerprint()
+    with pytest.raises(SourceError, match=r"no index can be written to 's3://missing/a\.index'"):
+        WebDataset("s3://images/train/x-0.tar", index="s3://missing/a.index")

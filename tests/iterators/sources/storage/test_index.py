@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -532,6 +533,84 @@ def test_shards_indexed_by_several_workers_are_joined(five, tmp_path, scans, mon
     moved = five.rename(tmp_path / "moved")
     (moved / os.path.basename(WebDataset(moved / "*.tar", nulls="count").index_path)).unlink()
     assert everything(WebDataset(moved / "*", nulls="count")) == whole and scans == []
+
+
+@pytest.fixture
+def store(monkeypatch):
+    """A folder in memory, and the names of its files in the order in which they are read whole."""
+    system = pytest.importorskip("fsspec").filesystem("memory")
+    if system.exists("/indexes"):
+        system.rm("/indexes", recursive=True)
+    reads = []
+    cat = type(system).cat_file
+
+    def counting(self, path, *args, **options):
+        reads.append(os.path.basename(path))
+        return cat(self, path, *args, **options)
+
+    monkeypatch.setattr(type(system), "cat_file", counting)
+    return system, reads
+
+
+def test_an_index_in_a_store_is_joined_there_and_read_once(five, tmp_path, scans, store):
+    system, reads = store
+    whole = everything(WebDataset(five / "*.tar", nulls="count", index=tmp_path / "x.index"))
+    scans.clear()
+    for part in range(3):
+        command = ["index", str(five / "*.tar"), "--out", "memory://indexes/"]
+        assert main([*command, "--part", f"{part}/3"]) == 0
+    assert len(scans) == 5 and len(system.ls("/indexes")) == 5
+    scans.clear()
+    options = {"nulls": "count", "index": "memory://indexes/"}
+    source = WebDataset(five / "*.tar", **options)
+    assert everything(source) == whole and scans == [] and len(system.ls("/indexes")) == 6
+    assert len(os.listdir(five)) == 5 and not (tmp_path / "cache").exists()
+
+    reads.clear()
+    again = WebDataset(five / "*.tar", **options)
+    assert everything(again) == whole
+    (name,) = reads
+    assert again.index_path == f"memory://indexes/{name}"
+    trusted = [os.fspath(five / f"{number}.tar") for number in range(5)]
+    found = WebDataset(trusted, nulls="count", index=again.index_path, trust_index=True)
+    assert everything(found) == whole and reads == [name] * 2
+    assert everything(pickle.loads(pickle.dumps(found))) == whole
+
+
+def test_what_a_verification_found_is_kept_in_a_store(five, store):
+    options = {"nulls": "count", "index": "memory://indexes/a.index"}
+    WebDataset(five / "*.tar", **options).keep_findings({2: "is bad"})
+    assert WebDataset(five / "*.tar", **options).read(np.arange(3))["image"].lengths[2] == 0
+
+
+@pytest.mark.parametrize("damage", ["cut", "bits", "other"])
+def test_a_damaged_index_in_a_store_is_made_anew(five, scans, store, damage):
+    system, _ = store
+    options = {"nulls": "count", "index": "memory://indexes/a.index"}
+    whole = everything(WebDataset(five / "*.tar", **options))
+    good = system.cat_file("/indexes/a.index")
+    bad = {"cut": good[:-1], "bits": good[:70] + b"?" + good[71:], "other": b"<html>"}[damage]
+    system.pipe_file("/indexes/a.index", bad)
+    scans.clear()
+    assert everything(WebDataset(five / "*.tar", **options)) == whole
+    assert scans == [] and system.cat_file("/indexes/a.index") == good
+
+
+def test_a_store_that_fails_is_not_taken_for_one_without_an_index(five, scans, store, monkeypatch):
+    system, _ = store
+    options = {"nulls": "count", "index": "memory://user:word@indexes/a.index"}
+
+    def fail(self, path, *args, **options):
+        raise PermissionError(13, "not yours")
+
+    monkeypatch.setattr(type(system), "cat_file", fail)
+    with pytest.raises(SourceError, match=r"'memory://indexes/a.index' cannot be read: Permission"):
+        WebDataset(five / "*.tar", **options)
+    assert scans == []
+    monkeypatch.undo()
+    monkeypatch.setattr(type(system), "pipe_file", fail)
+    with pytest.raises(SourceError, match=r"no index can be written to 'memory://indexes/a.index'"):
+        WebDataset(five / "0.tar", **options)
 
 
 def test_of_shards_one_that_changed_is_read_again(five, scans):
