@@ -149,6 +149,19 @@ class Chunked(PackedSource):
         return {name: text.decode("utf-8", "replace") for name, text in found.items() if text}
 
 
+def check_unpacked(stored: str, unpacked: str, compression: str) -> None:
+    """Raise SourceError unless a compressed file lies unpacked where its library unpacks it to."""
+    try:
+        stat_file(unpacked)
+    except SourceError as error:
+        before, after = (hide_secrets(each).rpartition("/")[2] for each in (stored, unpacked))
+        raise SourceError(
+            f"{hide_secrets(stored)!r} is compressed ({compression}), so that no record can be "
+            f"reached alone: unpack each file beside it ({before!r} to {after!r}), which is then "
+            "read, or write them with compression=None."
+        ) from error
+
+
 def _table(reader: BlockReader) -> np.ndarray:
     """Return where the records of a file begin, and where the last one ends, int64[n + 1]."""
     size = reader.file.size

@@ -6,7 +6,13 @@ from typing import Any
 
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources.packed.chunked import Chunked, Chunks, Field, read_listing
+from jaxaug.iterators.sources.packed.chunked import (
+    Chunked,
+    Chunks,
+    Field,
+    check_unpacked,
+    read_listing,
+)
 from jaxaug.iterators.sources.packed.columns import MaxLength
 from jaxaug.iterators.sources.storage.files import hide_secrets
 
@@ -20,9 +26,9 @@ class LitData(Chunked):
 
     Items are dicts, lists or tuples: entries inside of others are called "outer/inner", those of
     lists and tuples "0", "1", and so on. Numbers become features, texts are in `texts` and
-    `describe`; pixels ("pil"), tensors and pickles are not read. An index of places and headers is
-    made on first use, as for `TFRecord`. The order is jaxaug's own: any record at any time, without
-    a download of its chunk.
+    `describe`; pixels ("pil"), tensors and pickles are not read. Chunks that are compressed are
+    read where they lie unpacked beside. An index of places and headers is made on first use, as for
+    `TFRecord`. The order is jaxaug's own: any record at any time, without a download of its chunk.
 
     Args:
       folder: the folder that `litdata.optimize` has written, or its URL: it holds index.json and
@@ -35,8 +41,8 @@ class LitData(Chunked):
         as `TFRecord` takes them.
 
     Raises:
-      SourceError: there is no index.json, it names no chunk, a file is compressed, cut or missing,
-        or a field is not there or of another kind.
+      SourceError: there is no index.json, it names no chunk, a file is compressed and not unpacked,
+        cut or missing, or encrypted, or a field is not there or of another kind.
 
     Example:
       >>> LitData("s3://bucket/imagenet", image="image", label="class")  # doctest: +SKIP
@@ -78,12 +84,10 @@ def _chunks(root: str, found: dict[str, Any]) -> Chunks:
     config = found.get("config") or {}
     if not chunks or not isinstance(chunks, list):
         raise SourceError(f"{shown!r}: its index.json names no chunks.")
-    for what in ("compression", "encryption"):
-        if config.get(what):
-            raise SourceError(
-                f"{shown!r} has chunks with {what} ({config[what]}), so that no record can be "
-                f"reached alone: write them with {what}=None."
-            )
+    if config.get("encryption"):
+        raise SourceError(
+            f"{shown!r} has chunks with encryption ({config['encryption']}): write them without."
+        )
     if not config.get("data_format") or not config.get("data_spec"):
         raise SourceError(f"{shown!r}: its index.json does not tell the fields of an item.")
     names = _names(json.loads(config["data_spec"])[1])
@@ -93,7 +97,14 @@ def _chunks(root: str, found: dict[str, Any]) -> Chunks:
             f"{shown!r}: its index.json has {len(names)} fields, {len(formats)} formats."
         )
     fields = [Field(name, _kind(each), None) for name, each in zip(names, formats)]
-    return Chunks([f"{root}/{chunk['filename']}" for chunk in chunks], fields)
+    stored = [chunk["filename"] for chunk in chunks]
+    compression = config.get("compression")
+    if not compression:
+        return Chunks([f"{root}/{name}" for name in stored], fields)
+    # litdata/streaming/config.py: the names that its reader unpacks chunks to.
+    paths = [f"{root}/{name.replace(f'.{compression}', '')}" for name in stored]
+    check_unpacked(f"{root}/{stored[0]}", paths[0], compression)
+    return Chunks(paths, fields)
 
 
 def _names(spec: dict[str, Any], before: str = "") -> list[str]:

@@ -5,7 +5,13 @@ from typing import Any
 
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources.packed.chunked import Chunked, Chunks, Field, read_listing
+from jaxaug.iterators.sources.packed.chunked import (
+    Chunked,
+    Chunks,
+    Field,
+    check_unpacked,
+    read_listing,
+)
 from jaxaug.iterators.sources.packed.columns import MaxLength
 from jaxaug.iterators.sources.storage.files import hide_secrets
 
@@ -22,7 +28,8 @@ class MDS(Chunked):
     """Images in the MDS shards of MosaicML's Streaming, read without it.
 
     Numbers become features, fields of text are in `texts` and `describe`; arrays, JSON and pickles
-    are not read. An index of places and headers is made on first use, as for `TFRecord`. The order
+    are not read. Shards that are compressed are read where they lie unpacked beside. An index of
+    places and headers is made on first use, as for `TFRecord`. The order
     is jaxaug's own: any record at any time, without a download of its shard.
 
     Args:
@@ -35,8 +42,8 @@ class MDS(Chunked):
         as `TFRecord` takes them.
 
     Raises:
-      SourceError: there is no index.json, it names no shard, a file is compressed, cut or missing,
-        or a field is not there or of another kind.
+      SourceError: there is no index.json, it names no shard, a file is compressed and not unpacked,
+        cut or missing, or a field is not there or of another kind.
 
     Example:
       >>> MDS("gs://bucket/imagenet/train", image="image", label="class")  # doctest: +SKIP
@@ -83,14 +90,12 @@ def _shards(root: str, found: dict[str, Any]) -> Chunks:
                 f"{shown!r}: a shard has the format {shard.get('format')!r}, not 'mds'."
             )
         name = shard["raw_data"]["basename"]
-        if shard.get("compression"):
-            raise SourceError(
-                f"{name!r} of {shown!r} is compressed ({shard['compression']}), so that no record "
-                "can be reached alone: write the shards with compression=None."
-            )
         if _fields(shard) != _fields(shards[0]):
             raise SourceError(f"{name!r} of {shown!r} has other columns than the first shard.")
     paths = [f"{root}/{shard['raw_data']['basename']}" for shard in shards]
+    if shards[0].get("compression"):
+        stored = f"{root}/{shards[0]['zip_data']['basename']}"
+        check_unpacked(stored, paths[0], shards[0]["compression"])
     return Chunks(paths, _fields(shards[0]))
 
 

@@ -128,13 +128,35 @@ def test_fields_that_are_not_there_and_compressed_files_are_named(tmp_path, kind
     ):
         with pytest.raises(SourceError, match=message):
             kind(tmp_path, **options)
-    found = json.loads((tmp_path / "index.json").read_text())
-    for part in (found.get("config"), *found.get("shards", [])):
-        if part is not None:
-            part["compression"] = "zstd"
-    (tmp_path / "index.json").write_text(json.dumps(found))
-    with pytest.raises(SourceError, match="compress"):
+    compress(tmp_path)
+    for path in tmp_path.glob("*[0-9].*"):
+        path.unlink()
+    says = r"is compressed \(zstd\).*: unpack each .*\.zstd.*' to '(shard.00000.mds|chunk-0-0.bin)'"
+    with pytest.raises(SourceError, match=says):
         kind(tmp_path)
+
+
+def compress(folder):
+    """Make an index.json that of compressed files, which lie unpacked beside themselves."""
+    found = json.loads((folder / "index.json").read_text())
+    for shard in found.get("shards", []):
+        shard["compression"] = "zstd"
+        shard["zip_data"] = {"basename": shard["raw_data"]["basename"] + ".zstd"}
+    for chunk in found.get("chunks", []):
+        found["config"]["compression"] = "zstd"
+        chunk["filename"] = chunk["filename"].replace(".bin", ".zstd.bin")
+    (folder / "index.json").write_text(json.dumps(found))
+
+
+@pytest.mark.parametrize("kind, write", KINDS)
+def test_compressed_files_are_read_where_they_lie_unpacked(tmp_path, kind, write):
+    write(tmp_path)
+    expected = kind(tmp_path).fingerprint()
+    compress(tmp_path)
+    source = kind(tmp_path)
+    images = source.read(np.arange(COUNT))["image"]
+    assert [bytes(images.view(row)) for row in range(COUNT)] == containers.jpegs(COUNT)
+    assert source.fingerprint() == expected
 
 
 @pytest.mark.parametrize("kind, key", [(MDS, "shards"), (LitData, "chunks")])
