@@ -93,6 +93,7 @@ def _add_demo(commands) -> None:
         "demo", help="draw a data set, measure the pipeline on it, train a network"
     )
     parser.add_argument(
+        "-o",
         "--out",
         type=_picture,
         default="jaxaug_demo.png",
@@ -131,6 +132,7 @@ def _add_preview(commands) -> None:
         help="side of the canvas in pixels; larger images are shrunk to it (default: %(default)s)",
     )
     parser.add_argument(
+        "-o",
         "--out",
         type=_picture,
         default="jaxaug_preview.png",
@@ -161,6 +163,7 @@ def _add_index(commands) -> None:
     _add_index_options(parser)
     parser.add_argument("--video", help="extension (tar) of a video in place of the image")
     parser.add_argument(
+        "-o",
         "--out",
         help="the index file, or a folder, or the URL of either (of a folder with / at its end),"
         " which the source then takes as `index`",
@@ -265,7 +268,7 @@ def _add_verify(commands) -> None:
         "kill the same command goes on where it was.",
     )
     _add_sources(parser, "class folders, text files")
-    parser.add_argument("--out", help="a file of JSON that gets the list as well")
+    parser.add_argument("-o", "--out", help="a file of JSON that gets the list as well")
     parser.set_defaults(run=_verify)
 
 
@@ -287,7 +290,7 @@ def _add_statistics(commands) -> None:
         help="as decode.Image takes it (default: %(default)s)",
     )
     parser.add_argument("--bands", type=_bands, help="of the file, from 0 on: 3,2,1")
-    parser.add_argument("--out", help="a file of JSON that gets the numbers as well")
+    parser.add_argument("-o", "--out", help="a file of JSON that gets the numbers as well")
     parser.set_defaults(run=_statistics, error=parser.error)
 
 

@@ -18,6 +18,16 @@ def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
+def dtype_name(name: str, value: Any, choices: Collection[str]) -> str:
+    """Return the name of a dtype of NumPy or JAX, or such a name, which is one of `choices`."""
+    try:
+        found = np.dtype(value).name
+    except (TypeError, ValueError):
+        found = value
+    check_choice(name, found if found in choices else value, choices)
+    return found
+
+
 def check_probability(name: str, value: float) -> None:
     """Raise ValueError unless `value` is a number in [0, 1]."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:

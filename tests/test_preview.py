@@ -125,7 +125,7 @@ def test_groups_are_drawn_of_the_scene_and_its_variants(module, tmp_path, name, 
 
 def test_a_chain_is_drawn_on_the_scene(module, tmp_path):
     out = tmp_path / "sheet.png"
-    command = ["preview", "--chain", f"{module}:black", "--canvas", "64", "--out", str(out)]
+    command = ["preview", "--chain", f"{module}:black", "--canvas", "64", "-o", str(out)]
     assert main(command) == 0
     middle = tile(np.asarray(Image.open(out)), 0, 1)[TILE // 2]
     assert (middle == 0).all()

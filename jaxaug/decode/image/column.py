@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._typing import Array, Device, Values
@@ -54,7 +55,8 @@ class Image(ColumnDecoder):
         side, rounded up to 64, at most 1,024.
       channels: "rgb", "gray", "rgba", n numbers a pixel, or "as stored" for as many as the first
         good image has: another number is a bad record. None is "rgb", or with `bands` their number.
-      dtype: "uint8", "uint16" or "float32", which hold a file's numbers as they are; see `Decoder`.
+      dtype: "uint8", "uint16" or "float32", also as `numpy.uint16`: they hold a file's numbers as
+        they are; see `Decoder`.
       bands: the numbers of a pixel that are taken, counted from 0, such as (3, 2, 1).
       page: of a file of several images, counted from 0.
       like: another column of images, whose canvas this one has, and whose size each of its images:
@@ -78,7 +80,7 @@ class Image(ColumnDecoder):
 
     canvas: tuple[int, int] | None = None
     channels: str | int | None = None
-    dtype: str = "uint8"
+    dtype: DTypeLike = "uint8"
     bands: tuple[int, ...] | None = None
     page: int = 0
     like: str | None = None
@@ -103,6 +105,7 @@ class Image(ColumnDecoder):
             check_size("canvas", self.canvas)
         form = self.form
         object.__setattr__(self, "channels", form.channels)
+        object.__setattr__(self, "dtype", form.dtype)
         object.__setattr__(self, "bands", form.bands)
         check_choice("backend", self.backend, ("auto", "nvjpeg", "host"))
         check_choice("truncated", self.truncated, ("error", "accept"))

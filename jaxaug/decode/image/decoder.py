@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._install import install_gpu_command
@@ -122,7 +123,7 @@ class Decoder:
         max_pixels: int = MAX_PIXELS,
         deterministic: bool = False,
         channels: str | int | None = None,
-        dtype: str = "uint8",
+        dtype: DTypeLike = "uint8",
         bands: Sequence[int] | None = None,
         page: int = 0,
         truncated: str = "error",

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jax.typing import DTypeLike
 
-from jaxaug._checks import check_choice, check_count, is_int
+from jaxaug._checks import check_count, dtype_name, is_int
 
 COLORS = {"gray": 1, "rgb": 3, "rgba": 4}
 AS_STORED = "as stored"
@@ -67,12 +68,13 @@ USUAL = {3: PixelForm(), 1: PixelForm("gray")}
 
 
 def pixel_form(
-    channels: str | int | None, dtype: str, bands: Sequence[int] | None, page: int
+    channels: str | int | None, dtype: DTypeLike, bands: Sequence[int] | None, page: int
 ) -> PixelForm:
     """Return the form that arguments ask for.
 
     Args:
       channels: None is "rgb", or with `bands` their number.
+      dtype: a name of `PixelForm`, or NumPy's or JAX's dtype of that name.
 
     Raises:
       ValueError: an argument is wrong, or `channels` and `bands` contradict each other.
@@ -81,7 +83,7 @@ def pixel_form(
       >>> pixel_form(None, "uint16", [3, 2, 1], 0).channels
       3
     """
-    check_choice("dtype", dtype, _DTYPES)
+    dtype = dtype_name("dtype", dtype, _DTYPES)
     check_count("page", page)
     taken = None if bands is None else _check_bands(bands)
     if channels is None:

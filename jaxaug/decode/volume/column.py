@@ -8,8 +8,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
-from jaxaug._checks import check_choice, check_positive_int
+from jaxaug._checks import check_choice, check_positive_int, dtype_name
 from jaxaug._typing import Device, Values
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._cpus import usable_cpus
@@ -69,7 +70,7 @@ class Volume(ColumnDecoder):
     shape: tuple[int, int, int] | None = None
     window: str = "center"
     of: str | None = None
-    dtype: str | None = None
+    dtype: DTypeLike | None = None
     fill: float = 0
     canonical: bool = True
     num_threads: int | None = None
@@ -85,7 +86,8 @@ class Volume(ColumnDecoder):
                 check_positive_int("shape", side)
             object.__setattr__(self, "shape", tuple(int(side) for side in shape))
         check_choice("window", self.window, ("center", "random"))
-        check_choice("dtype", self.dtype, (None, *_DTYPES))
+        if self.dtype is not None:
+            object.__setattr__(self, "dtype", dtype_name("dtype", self.dtype, _DTYPES))
         if self.num_threads is not None:
             check_positive_int("num_threads", self.num_threads)
 

@@ -24,6 +24,21 @@ _RESERVED = {"valid", "index"}
 DISK = "disk:"  # begins a `keep` that names a directory
 _DEVICE = "device:"  # and one that names a share
 
+# What other loaders call an argument, and what is written here.
+_ELSEWHERE = {
+    "drop_last": "write last_batch='drop', which is the default, or 'pad'",
+    "num_workers": "leave it out: threads read and decode, decode.Image(num_threads=) of them",
+    "pin_memory": "leave it out: batches are on the devices",
+    "persistent_workers": "leave it out: there are no worker processes",
+    "prefetch_factor": "write prefetch=, in batches",
+    "sampler": "write shuffle=, which takes a sampler, too",
+    "collate_fn": "write batch_transform=, a function of (key, group); arrays are stacked anyway",
+    "generator": "write seed=",
+    "worker_init_fn": "write seed=, from which all draws come",
+    "num_threads": "write decode=Image(num_threads=)",
+    "canvas": "write decode=Image(canvas=(height, width))",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -47,6 +62,14 @@ class Options:
     def drop(self) -> bool:
         """True if the tail of an epoch is dropped."""
         return self.last_batch == "drop"
+
+
+def check_known(unknown: Mapping[str, Any]) -> None:
+    """Refuse arguments that a Loader does not have, and tell what stands for those of others."""
+    for name in unknown:
+        known = ", ".join(field.name for field in dataclasses.fields(Options))
+        remedy = _ELSEWHERE.get(name, f"it has {known} and sharding")
+        raise TypeError(f"Loader has no argument `{name}`: {remedy}.")
 
 
 def check_options(options: Options) -> None:

@@ -2,13 +2,13 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Never, TypeAlias
 
 from jax.sharding import NamedSharding
 
 from jaxaug.decode import ColumnDecoder, Decoder
 from jaxaug.iterators.loader.agreement import peers_of
-from jaxaug.iterators.loader.arguments import Options, check_options
+from jaxaug.iterators.loader.arguments import Options, check_known, check_options
 from jaxaug.iterators.loader.batch_function import Transform
 from jaxaug.iterators.loader.consumer import Consumer, Resources
 from jaxaug.iterators.loader.plan import make_plan
@@ -113,7 +113,9 @@ class Loader(Checkpointable):
         sharding: NamedSharding | None = None,
         prefetch: int = 2,
         keep: str | None = None,
+        **unknown: Never,
     ):
+        check_known(unknown)
         sharding = ambient_sharding() if sharding is None else check_batch_sharding(sharding)
         options = Options(
             source=source,

@@ -46,10 +46,17 @@ class RowSchema:
         """Return the form of rows of a bucket, whose records of column `of` have a bound.
 
         Raises:
-          ValueError: there is no such column, or it has no lengths of its own, as a mask.
+          ValueError: there is no such column, or it has no lengths of its own, as a mask, or
+            those of the one that it follows.
         """
         forms = dict(self.forms)
         decoders = dict(self.decoders)
+        leader = decoders[of].follows() if of in decoders else None
+        if leader in decoders and _has_lengths(decoders[leader]):
+            raise ValueError(
+                f"`shuffle`: `of` must name {leader!r}, which column {of!r} follows, so that both "
+                f"are cut, got {of!r}."
+            )
         bounded = [of]
         if of in decoders:
             for name, decoder in decoders.items():
@@ -60,7 +67,7 @@ class RowSchema:
         if plain:
             most = min(forms[of].max_length, math.ceil(bound))
             forms[of] = forms[of]._replace(max_length=most)
-        elif of not in decoders or type(decoders[of]).exceeds is ColumnDecoder.exceeds:
+        elif of not in decoders or not _has_lengths(decoders[of]):
             raise ValueError(
                 f"`shuffle`: `of` must name a column with lengths, such as one of Audio, Image,"
                 f" Tokenized or arrays of different lengths, among {sorted(forms)}, got {of!r}."
@@ -188,6 +195,11 @@ class RowSchema:
     def _plain(self) -> dict[str, Form]:
         """Return the columns that need no decoder."""
         return {name: form for name, form in self.forms.items() if name not in self.decoders}
+
+
+def _has_lengths(decoder: ColumnDecoder) -> bool:
+    """Return True for a decoder whose records differ in length."""
+    return type(decoder).exceeds is not ColumnDecoder.exceeds
 
 
 def key_words(epoch: int, indices: np.ndarray, positions: np.ndarray | None) -> np.ndarray:

@@ -1,5 +1,6 @@
 """A text file that names files and their labels."""
 
+import glob
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +44,7 @@ class FileList(FileSource):
         file. Several lines may name one file. See `decode.Span`.
 
     Raises:
-      ValueError: another `dtype`, or other `spans`.
+      ValueError: another `dtype`, or other `spans`; TypeError: a list of paths.
       SourceError: the file is missing or names no images, a label is no integer from 0 to 2^31 - 1,
         or no finite number, images have different counts of these, or a span is none: it begins
         at 0 or later, and ends after that.
@@ -69,6 +70,11 @@ class FileList(FileSource):
         check_choice("dtype", dtype, (int, float, str))
         check_choice("spans", spans, (None, "seconds", "frames"))
         self._column = column
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(
+                f"`path` must be the path of a text file, got {path!r}: a list of paths is read by "
+                "Files."
+            )
         self._list = local_path(path)
         lines = _lines(self._list)
         if not lines:
@@ -147,7 +153,9 @@ def _lines(path: str) -> list[tuple[int, str]]:
         with open(path, encoding="utf-8-sig") as file:
             return [(number, line) for number, line in enumerate(file, 1) if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"`path` {path!r} cannot be read: {error}.") from error
+        what = f"`path` {path!r} cannot be read as a text file with lines of `path label`: {error}"
+        pattern = f"; files of a pattern are read by Files(sorted(glob.glob({path!r})))"
+        raise SourceError(f"{what}{pattern if glob.has_magic(path) else ''}.") from error
 
 
 def _spans(

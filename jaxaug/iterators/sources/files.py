@@ -21,7 +21,7 @@ from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 
 class Files(FileSource):
-    """Image files of a list of paths, with features as arrays.
+    """Images, or other files, of a list of paths, with features as arrays.
 
     Args:
       paths: of local files, absolute or relative to the working directory.
@@ -29,6 +29,7 @@ class Files(FileSource):
         `loader.texts`.
       boxes_of: "stored" for boxes and keypoints of the pixels as they lie in the file, which are
         turned with the image by its EXIF orientation; "upright" for those of the turned image.
+      column: of the files, such as "audio".
 
     Raises:
       TypeError: `paths` is one path, or `features` no dict.
@@ -47,23 +48,26 @@ class Files(FileSource):
         features: Mapping[str, Any] | None = None,
         *,
         boxes_of: str = "stored",
+        column: str = "image",
     ):
         check_choice("boxes_of", boxes_of, BOXES_OF)
         if isinstance(paths, (str, os.PathLike)):
             raise TypeError(
                 f"`paths` must be a list of paths, got the one path {os.fspath(paths)!r}: a folder "
-                "is read by ImageFolder, a text file by FileList."
+                "is read by ImageFolder, a text file by FileList, a pattern as "
+                "Files(sorted(glob.glob(pattern)))."
             )
         if not len(paths):
             raise SourceError("`paths` must hold at least one path, got none.")
         self._boxes_of = boxes_of
+        self._column = column
         whole = [os.path.abspath(os.fspath(path)) for path in paths]
         root = os.path.commonpath(map(os.path.dirname, whole))
         self._files = LooseFiles(root, [os.path.relpath(path, root) for path in whole])
         self._features, self._texts = split_features(features, len(paths))
 
     def __repr__(self) -> str:
-        return f"Files({len(self)} images, features {sorted(self._features)})"
+        return f"Files({len(self)} files, features {sorted(self._features)})"
 
     @property
     def decoders(self) -> dict[str, ColumnDecoder]:
@@ -77,7 +81,7 @@ class Files(FileSource):
 
     def _columns(self, indices: np.ndarray, files: Encoded) -> dict[str, Values]:
         columns = {name: take_rows(column, indices) for name, column in self._features.items()}
-        return join_columns({"image": files}, columns)
+        return join_columns({self._column: files}, columns)
 
     def texts(
         self, indices: np.ndarray, names: Sequence[str], missing: str | None = None

@@ -117,6 +117,9 @@ def test_wrong_arguments_fail_at_construction(source, arguments, error, words):
             {"batch_transform": lambda group: group},
             r"`batch_transform` must take two arguments, \(key, group\)",
         ),
+        ({"drop_last": True}, r"no argument `drop_last`: write last_batch='drop'"),
+        ({"num_workers": 4}, r"no argument `num_workers`: leave it out"),
+        ({"shufle": True}, r"no argument `shufle`: it has source, .*, shuffle, .* and sharding"),
     ],
 )
 def test_wrong_kinds_of_arguments_are_named(images, wrong, message):

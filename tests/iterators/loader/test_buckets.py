@@ -295,7 +295,7 @@ def test_what_follows_images_has_no_lengths_of_its_own(of):
     """A mask would be cut without its image, and nothing would tell that it is longer."""
     columns = {"image": Images(canvas=(32, 32)), "mask": Mask(), "marks": Mask()}
     shuffle = order(of, ASPECTS, [0.7, 1.0, ASPECTS.max()], 4)
-    with pytest.raises(ValueError, match=f"`of` must name a column with lengths, .* got '{of}'"):
+    with pytest.raises(ValueError, match=f"`of` must name 'image', .* got '{of}'"):
         Loader(Pictures(), 4, shuffle=shuffle, decode=columns, sharding=one_device())
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from jaxaug import Loader, augment
 from jaxaug.decode import Encoded, Image, decode_image
+from jaxaug.iterators import Buckets
 from tests.images import encode, picture
 from tests.iterators.loaders import one_device
 
@@ -101,3 +102,15 @@ def test_what_a_second_image_cannot_be():
         Loader(Stereo(), 8, decode=wrong, **OPTIONS)
     with pytest.raises(ValueError, match="column 'right' follows column 'left', which has no"):
         Loader(Stereo(), 8, decode={"right": Image(like="left")}, **OPTIONS)
+
+
+def test_buckets_are_of_the_image_that_the_other_is_like():
+    """By the second one alone, the first would keep its height."""
+    columns = {"image": Image(canvas=(64, 64)), "right": Image(like="image")}
+    options = {"decode": columns, "sharding": one_device()}
+    ratios = np.full(8, 40 / 56)
+    with Loader(Stereo(), 8, shuffle=Buckets(ratios, [0.75, 1], 8, of="image"), **options) as both:
+        batch = next(both)
+    assert batch["image"].shape == batch["right"].shape == (8, 48, 64, 3)
+    with pytest.raises(ValueError, match="`of` must name 'image', which column 'right' follows"):
+        Loader(Stereo(), 8, shuffle=Buckets(ratios, [0.75, 1], 8, of="right"), **options)

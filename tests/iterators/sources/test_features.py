@@ -159,12 +159,20 @@ def test_files_are_a_list_of_paths_with_columns(tmp_path, monkeypatch):
     assert "error" in source.describe(1)
 
 
+def test_files_are_of_the_column_that_is_named(tmp_path):
+    (tmp_path / "a.wav").write_bytes(b"...")
+    columns = Files([tmp_path / "a.wav"], {"label": [3]}, column="audio").read(np.array([0]))
+    assert columns.keys() == {"audio", "label"} and bytes(columns["audio"].view(0)) == b"..."
+
+
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
         (lambda: Files("images"), TypeError, "ImageFolder"),
         (lambda: Files([]), SourceError, "at least one path, got none"),
         (lambda: Files(["a.jpg"], {"label": [1, 2]}), ValueError, "1 in all, got 2"),
+        (lambda: FileList("*.wav"), SourceError, r"Files\(sorted\(glob.glob\('.*\*.wav'\)\)\)"),
+        (lambda: FileList(["a.wav"]), TypeError, "a list of paths is read by Files"),
     ],
 )
 def test_errors_of_files(make, error, words):

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from jax.typing import DTypeLike
 
 from jaxaug._checks import check_choice, check_positive_int
 from jaxaug._warn import precision_warning, warn_user
@@ -32,7 +33,7 @@ def decode_image(
     *,
     strict: bool = False,
     truncated: str = "error",
-    dtype: str | None = None,
+    dtype: DTypeLike | None = None,
 ) -> np.ndarray:
     """Decode one image of any supported format on the host.
 

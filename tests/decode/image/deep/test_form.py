@@ -4,11 +4,12 @@ import io
 import warnings
 
 import imagecodecs
+import jax.numpy as jnp
 import numpy as np
 import PIL.Image
 import pytest
 
-from jaxaug.decode import Decoder, Encoded, Image, decode_image
+from jaxaug.decode import Decoder, Encoded, Image, Volume, decode_image
 from jaxaug.errors import DecodeError, PrecisionWarning
 from jaxaug.iterators import InMemory, Loader
 from tests.decode.image.deep.files import decode, numbers, reason, tiff
@@ -172,6 +173,23 @@ def test_arguments_that_contradict_each_other():
                 maker(**wrong)
     with pytest.raises(ValueError, match="`channels` must be a number here"):
         Decoder(channels="as stored")
+
+
+@pytest.mark.parametrize("kind", [np.uint16, jnp.uint16, np.dtype("uint16")])
+def test_dtypes_are_taken_as_their_names(kind):
+    assert Image(dtype=kind) == Image(dtype="uint16")
+    assert Volume(dtype=kind) == Volume(dtype="uint16")
+    file = imagecodecs.png_encode(GRAY)
+    np.testing.assert_array_equal(decode_image(file, "gray", dtype=kind), GRAY)
+    np.testing.assert_array_equal(decode(file, channels="gray", dtype=kind)[..., 0], GRAY)
+
+
+@pytest.mark.parametrize("kind", [float, np.int64, "none", None, 3])
+def test_other_dtypes_are_refused_by_name(kind):
+    with pytest.raises(
+        ValueError, match="`dtype` must be one of 'uint8', 'uint16', 'float32', got"
+    ):
+        Image(dtype=kind)
 
 
 def test_what_a_dtype_does_not_hold_is_a_bad_image_by_its_header():
