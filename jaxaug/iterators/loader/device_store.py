@@ -130,7 +130,7 @@ class DeviceStore(RecordStore):
         with self._launching:
             self._records = None
 
-    def _write(self, rows: dict[str, Any], indices: np.ndarray) -> Array:
+    def write(self, rows: dict[str, Any], indices: np.ndarray) -> Array:
         host, device = self._rows.split(rows)
         host |= {name: self._zeros[len(indices)][name] for name in ROW_NAMES}
         placed = jax.device_put(self._packing.pack(host), self._layout.replicated)

@@ -35,20 +35,30 @@ class HostStore(RecordStore):
       length: of the source, in records.
       layout: the devices that rows are copied to.
       room: for how many records; for all by default.
+      planned: how many of these are expected; all by default.
 
     Raises:
-      MemoryError: they do not fit.
+      MemoryError: the planned ones do not fit.
     """
 
-    def __init__(self, rows: RowSchema, length: int, layout: RowLayout, room: int | None = None):
+    def __init__(
+        self,
+        rows: RowSchema,
+        length: int,
+        layout: RowLayout,
+        *,
+        room: int | None = None,
+        planned: int | None = None,
+    ):
         super().__init__(rows, length, layout)
         room = length if room is None else room
+        self._planned = room if planned is None else planned
         shapes = rows.shapes(len(layout.rows))
         self._packing = RowPacking(rows.split(shapes)[0])
         values = {name: tree for name, tree in shapes.items() if name not in ROW_NAMES}
         leaves, self._tree = jax.tree.flatten(values)
         columns = [jax.ShapeDtypeStruct((room, *x.shape[1:]), x.dtype) for x in leaves]
-        self.nbytes = sum(map(_bytes_of, columns))
+        self.nbytes = sum(map(_bytes_of, columns)) // room * self._planned
         self._columns = self._allocate(columns)
         self._threads = min(_THREADS, usable_cpus())
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="jaxaug-gather")
@@ -80,7 +90,7 @@ class HostStore(RecordStore):
         deque(self._pool.map(copy, parts), maxlen=0)
         return rows
 
-    def _write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
+    def write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
         good = np.flatnonzero(indices != PADDING)
         places = self._places_of(indices[good])
         values = {name: tree for name, tree in rows.items() if name not in ROW_NAMES}
@@ -95,8 +105,12 @@ class HostStore(RecordStore):
 
     def _allocate(self, columns: list[jax.ShapeDtypeStruct]) -> list[np.ndarray]:
         """Return an array for each column; the kernel gives memory to what is written."""
-        check_space("host", self.nbytes, len(self._state), free_host_bytes())
+        self._check_memory()
         return [np.zeros(each.shape, each.dtype) for each in columns]
+
+    def _check_memory(self) -> None:
+        """Raise MemoryError where the planned records exceed what is free."""
+        check_space("host", self.nbytes, self._planned, free_host_bytes())
 
 
 class DiskStore(HostStore):
@@ -127,8 +141,8 @@ class DiskStore(HostStore):
                 self._state[index] = KEPT
         return super().find(indices)
 
-    def _write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
-        super()._write(rows, indices)
+    def write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
+        super().write(rows, indices)
         for index in indices[indices != PADDING].tolist():
             self._checksums[index] = self._checksum(index)
         return ()

@@ -80,7 +80,7 @@ class RecordStore(abc.ABC):
         try:
             rows = self._rows.arrays(decoded.read, decoded.columns, decoded.valid)
             indices = decoded.read.indices
-            readers = self._write(rows, np.where(decoded.valid, indices, PADDING))
+            readers = self.write(rows, np.where(decoded.valid, indices, PADDING))
         finally:
             decoded.release(readers)
         self._state[indices[decoded.valid]] = KEPT
@@ -96,12 +96,12 @@ class RecordStore(abc.ABC):
         """
 
     @abc.abstractmethod
-    def close(self) -> None:
-        """Free the memory."""
+    def write(self, rows: dict[str, Any], indices: np.ndarray) -> Any:
+        """Write rows but those of `PADDING`; return arrays whose computation reads them."""
 
     @abc.abstractmethod
-    def _write(self, rows: dict[str, Any], indices: np.ndarray) -> Any:
-        """Keep rows but those of `PADDING`; return arrays whose computation reads them."""
+    def close(self) -> None:
+        """Free the memory."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

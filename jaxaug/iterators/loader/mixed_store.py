@@ -16,7 +16,7 @@ from jaxaug._typing import Array
 from jaxaug.iterators.loader.device_places import RecordPlaces
 from jaxaug.iterators.loader.device_store import DeviceStore
 from jaxaug.iterators.loader.host_store import HostStore
-from jaxaug.iterators.loader.kept import RecordStore, check_space, free_host_bytes
+from jaxaug.iterators.loader.kept import RecordStore
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
 from jaxaug.iterators.loader.rows import RowSchema
 from jaxaug.sharding._assemble import RowLayout
@@ -41,24 +41,21 @@ class RestStore(HostStore):
     """
 
     def __init__(self, rows: RowSchema, length: int, layout: RowLayout, *, room: int, planned: int):
-        self._room = room
-        self._planned = planned
         self._places = RecordPlaces(length, devices=1, room=room)
         self._placing = threading.Lock()
-        super().__init__(rows, length, layout, room)
+        super().__init__(rows, length, layout, room=room, planned=planned)
 
-    def _write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
+    def write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
         with self._placing:
             self._places.assign(indices)
-        return super()._write(rows, indices)
+        return super().write(rows, indices)
 
     def _places_of(self, indices: np.ndarray) -> np.ndarray:
         _, slots = self._places.find(indices)
         return slots.astype(np.int64)
 
     def _allocate(self, columns: list[jax.ShapeDtypeStruct]) -> list[np.ndarray]:
-        self.nbytes = self.nbytes // self._room * self._planned
-        check_space("host", self.nbytes, self._planned, free_host_bytes())
+        self._check_memory()
         return [_unreserved(each) for each in columns]
 
 
@@ -111,9 +108,9 @@ class MixedStore(RecordStore):
         self._device.close()
         self._host.close()
 
-    def _write(self, rows: dict[str, Any], indices: np.ndarray) -> Any:
-        readers = self._device._write(rows, indices)
-        self._host._write(rows, np.where(self._device.has(indices), PADDING, indices))
+    def write(self, rows: dict[str, Any], indices: np.ndarray) -> Any:
+        readers = self._device.write(rows, indices)
+        self._host.write(rows, np.where(self._device.has(indices), PADDING, indices))
         return readers
 
     def _compile(self, taken: Any, copied: Any) -> Callable[..., Any]:

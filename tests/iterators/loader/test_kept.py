@@ -514,7 +514,7 @@ def test_a_share_of_the_records_is_on_the_devices_and_the_rest_on_the_host(monke
     with Loader(source, 4, sharding=devices(2), keep="device:0.5") as loader:
         assert loader.stats["kept_bytes"] == 12 * on_device + 11 * on_host  # 11, in equal shares
 
-    monkeypatch.setattr(mixed_store, "free_host_bytes", lambda: 11 * on_host - 1)
+    monkeypatch.setattr(host_store, "free_host_bytes", lambda: 11 * on_host - 1)
     with pytest.raises(MemoryError, match=f"'host' needs {11 * on_host:,} bytes"):
         Loader(source, 4, sharding=devices(2), keep="device:0.5")
     monkeypatch.setattr(device_store, "free_bytes", lambda devices: 6 * on_device)
