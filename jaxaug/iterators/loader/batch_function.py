@@ -48,7 +48,9 @@ class BatchFunction(NamedTuple):
         """
         keys = row_keys(seed, TRANSFORM, rows["words"])
         epochs = rows["words"][:, 0].astype(jnp.int32)
-        batch = self._mapped(self._transform_row)(
+        # What is only copied has no values between operators.
+        mapped = jax.vmap if self.transform is None else self._mapped
+        batch = mapped(self._transform_row)(
             keys, epochs, rows["valid"], rows["plain"], rows["decoded"]
         )
         if self.batch_transform is not None:

@@ -68,6 +68,14 @@ def test_large_images_are_computed_in_turn_on_cpus_only(platform, canvas, expect
     assert computes_in_turn(platform, {"image": Image(canvas=canvas)}) is expected
 
 
+def test_rows_without_a_transform_are_copied_at_once():
+    decoders = (("image", Image(canvas=CANVAS)),)
+    for transform, turns in ((None, False), (lambda key, sample: sample, True)):
+        function = BatchFunction(transform, None, decoders, in_turn=True)
+        seed = np.zeros(2, np.uint32)
+        assert ("scan[" in str(jax.make_jaxpr(function)(seed, make_rows(4)))) is turns
+
+
 def test_epochs_far_away_have_words_of_their_own():
     for epoch, word in ((3, 3), (2**16 + 3, 2**16 + 3), (2**32 + 3, 3)):
         words = key_words(epoch, np.array([7]), None)

@@ -4,15 +4,17 @@ Reference: TIFF 6.0, Adobe 1992; BigTIFF, www.awaresystems.be/imaging/tiff/bigti
 """
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxaug.errors import DecodeError
 
-# Field types -> NumPy's code, without the byte order; others are not read.
-_TYPES = {1: "u1", 2: "u1", 3: "u2", 4: "u4", 6: "i1", 7: "u1", 8: "i2", 9: "i4", 11: "f4"}
-_TYPES |= {12: "f8", 13: "u4", 16: "u8", 17: "i8", 18: "u8"}
+# Field types -> the code of NumPy and of `struct`, without the byte order; others are not read.
+_TYPES = {1: "B", 2: "B", 3: "H", 4: "I", 6: "b", 7: "B", 8: "h", 9: "i", 11: "f", 12: "d"}
+_TYPES |= {13: "I", 16: "Q", 17: "q", 18: "Q"}
+_SIZES = {kind: struct.calcsize(f"<{code}") for kind, code in _TYPES.items()}
 _MAX_ENTRIES = 4096
 
 
@@ -50,24 +52,36 @@ class Tags(NamedTuple):
         Raises:
           DecodeError: they lie beyond the end of the file.
         """
+        found = self._find(tag)
+        if found is None:
+            return None
+        code, count, at = found
+        return np.frombuffer(self.data, np.dtype(self.order + code), count, at)
+
+    def number(self, tag: int, default: int) -> int:
+        """Return the first number of a tag."""
+        found = self._find(tag)
+        if found is None or not found[1]:
+            return default
+        return int(struct.unpack_from(self.order + found[0], self.data, found[2])[0])
+
+    def numbers(self, tag: int, default: Sequence[int]) -> Sequence[int]:
+        """Return all numbers of a tag."""
+        found = self._find(tag)
+        if found is None or not found[1]:
+            return default
+        code, count, at = found
+        return struct.unpack_from(f"{self.order}{count}{code}", self.data, at)
+
+    def _find(self, tag: int) -> tuple[str, int, int] | None:
+        """Return the code, the count and the place of a tag's numbers."""
         entry = self.entries.get(tag)
         if entry is None or entry[0] not in _TYPES:
             return None
         kind, count, at = entry
-        dtype = np.dtype(self.order + _TYPES[kind])
-        if at + count * dtype.itemsize > len(self.data):
+        if at + count * _SIZES[kind] > len(self.data):
             raise DecodeError(f"TIFF: truncated, tag {tag} lies beyond the end of the file")
-        return np.frombuffer(self.data, dtype, count, at)
-
-    def number(self, tag: int, default: int) -> int:
-        """Return the first number of a tag."""
-        values = self.array(tag)
-        return default if values is None or not len(values) else int(values[0])
-
-    def numbers(self, tag: int, default: list[int]) -> list[int]:
-        """Return all numbers of a tag."""
-        values = self.array(tag)
-        return default if values is None or not len(values) else values.tolist()
+        return _TYPES[kind], count, at
 
     def text(self, tag: int) -> str:
         """Return an ASCII tag, "" where it is missing."""
@@ -148,8 +162,7 @@ def _entries(
     for _ in range(count):
         tag, dtype, values = head.unpack_from(data, at)
         at += head.size
-        itemsize = int(_TYPES.get(dtype, "u8")[1])
-        inline = values * itemsize <= kind.inline
+        inline = values * _SIZES.get(dtype, 8) <= kind.inline
         place = at if inline else offset.unpack_from(data, at)[0]
         entries.setdefault(tag, (dtype, values, place))
         at += kind.inline
