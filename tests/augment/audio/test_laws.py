@@ -213,7 +213,11 @@ def test_another_key_another_result(name):
     assert changed == CASES[name].random
 
 
-@everything
+# The padding of the others has the same bits, in a batch of three.
+ROUNDED = [name for name in NAMES if CASES[name].tolerance or name in LONGER]
+
+
+@pytest.mark.parametrize("name", ROUNDED)
 def test_the_bits_do_not_depend_on_the_batch(name):
     part = optimized(name)(KEYS[:2], rows(batch(name), slice(2)))
     equal(jax.device_get(part), rows(results(name), slice(2)))
