@@ -33,6 +33,7 @@ from jaxaug.augment._base import (
 )
 from jaxaug.augment._chain import ImageOp, Pointwise
 from jaxaug.augment._ops.color import rgb_to_grayscale
+from jaxaug.augment._ops.correlate import written_sum
 from jaxaug.augment._xla import barrier, exact_sum
 from jaxaug.augment.random import between, integer, uniform, uniform_field
 
@@ -151,11 +152,11 @@ def superpixels(
     used = inside(image, size)
     count = grid[0] * grid[1]
     cells = jnp.where(used, nearest, count)
-    pixels = jnp.zeros(count + 1, jnp.int32).at[cells].add(jnp.int32(1))
     parts = _parts(image, levels)
+    parts = jnp.concatenate([parts, jnp.ones_like(parts[:, :, :1])], axis=2)
     sums = jnp.zeros((count + 1, parts.shape[2]), jnp.int32).at[cells].add(parts)
-    per_pixel = 1 / (jnp.maximum(pixels, 1).astype(jnp.float32) * (levels - 1))
-    means = barrier(_whole(sums, levels) * per_pixel[:, None])
+    pixels = jnp.maximum(sums[:, -1:], 1).astype(jnp.float32)
+    means = barrier(_whole(sums[:, :-1], levels) * (1 / (pixels * (levels - 1))))
     flat = jnp.take(replaced.ravel(), nearest, mode="clip")
     return jnp.where(flat[:, :, None], jnp.take(means, nearest, axis=0, mode="clip"), image)
 
@@ -472,15 +473,18 @@ def _whole(sums: Array, levels: int) -> Array:
     return 256 * upper + lower
 
 
-def _mean(image: Array, size: Any) -> Array:
-    """Return the mean of the used part over pixels and channels."""
+def channel_means(image: Array, size: Any) -> Array:
+    """Return float32[C], the mean of each channel over the used part."""
     height, width = (side.astype(jnp.float32) for side in extent(image, size))
     used = inside(image, size)
     planes = [jnp.where(used, image[:, :, c], 0.0) for c in range(image.shape[2])]
-    total = exact_sum(planes[0])
-    for plane in planes[1:]:
-        total = total + exact_sum(plane)
-    return total * (1 / (height * width * len(planes)))
+    return jnp.stack([exact_sum(plane) for plane in planes]) * (1 / (height * width))
+
+
+def _mean(image: Array, size: Any) -> Array:
+    """Return the mean of the used part over pixels and channels."""
+    means = channel_means(image, size)
+    return written_sum([means[c] for c in range(len(means))]) * (1 / len(means))
 
 
 def _nearest_seed(image: Array, seeds: Array, grid: tuple[int, int], size: Any) -> Array:

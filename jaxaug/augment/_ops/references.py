@@ -28,7 +28,8 @@ from jaxaug.augment._base import (
 )
 from jaxaug.augment._chain import ImageOp, Pointwise
 from jaxaug.augment._ops.histogram import histogram_of
-from jaxaug.augment._xla import barrier, exact_sum, fixed_point_bits, vary_alike, with_jvp_of
+from jaxaug.augment._ops.printing import channel_means
+from jaxaug.augment._xla import barrier, fixed_point_bits, vary_alike, with_jvp_of
 from jaxaug.augment.random import between, integer, uniform
 
 References = Any  # images [n, h, w, C], uint8 or floats in [0, 1]; kept as what is read of them
@@ -209,22 +210,15 @@ def match_moments(
     """
     for name, values in (("`mean`", mean), ("`deviation`", deviation)):
         _check_channels(name, values.shape[0], image)
-    height, width = (side.astype(jnp.float32) for side in extent(image, size))
-    used = inside(image, size)
-    share = 1 / (height * width)
-
-    def channel_means(values: Array) -> Array:
-        planes = [jnp.where(used, values[:, :, c], 0.0) for c in range(values.shape[2])]
-        return jnp.stack([exact_sum(plane) * share for plane in planes])
-
-    own = barrier(channel_means(image))
+    own = barrier(channel_means(image, size))
     centered = image - own[None, None]
     # In fixed point the squares of a low contrast would be 0: they are those of shares of the
     # largest.
-    largest = jnp.max(jnp.where(used[:, :, None], jnp.abs(centered), 0.0), axis=(0, 1))
+    used = inside(image, size)[:, :, None]
+    largest = jnp.max(jnp.where(used, jnp.abs(centered), 0.0), axis=(0, 1))
     largest = lax.stop_gradient(barrier(largest))
     shares = centered * (1 / jnp.maximum(largest, 1e-6))[None, None]
-    squares = barrier(channel_means(shares * shares) * (largest * largest))
+    squares = barrier(channel_means(shares * shares, size) * (largest * largest))
     scale = deviation / jnp.sqrt(jnp.maximum(squares, 1e-8))
     matched = jnp.clip(centered * scale[None, None] + mean[None, None], 0.0, 1.0)
     return image + blend * (matched - image)
