@@ -4,6 +4,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import (
@@ -22,6 +24,7 @@ from jaxaug.augment._base import (
 from jaxaug.augment._chain import Geometric, SampleOp, State, resampled, warped
 from jaxaug.augment._ops.crop import window_at
 from jaxaug.augment._warp import MASK_FILL, Warp
+from jaxaug.augment._xla import vary_alike
 from jaxaug.augment.random import integer, order, uniform
 
 _LABELS = 256  # those of a mask that `MaskDropout` tells apart
@@ -149,6 +152,27 @@ def _corner(
     return corner[0], corner[1]
 
 
+def _occurring(labels: Array) -> Array:
+    """Return bool[256], which labels int32[H, W] has: a bit of eight words for each.
+
+    XLA's GPU backend would scatter the pixels one after the other.
+    """
+    places = jnp.arange(_LABELS // 32, dtype=jnp.int32)[:, None]
+
+    def add(words: Array, line: Array) -> tuple[Array, None]:
+        bit = jnp.uint32(1) << (line & 31).astype(jnp.uint32)[None]
+        return words | jnp.where(line[None] >> 5 == places, bit, jnp.uint32(0)), None
+
+    none = jnp.zeros((len(places), labels.shape[1]), jnp.uint32)
+    columns, _ = lax.scan(add, *vary_alike(none, labels), unroll=_LINES_AT_ONCE)
+    words = lax.reduce(columns, np.uint32(0), lax.bitwise_or, (1,))
+    bits = words[:, None] >> jnp.arange(32, dtype=jnp.uint32)[None, :]
+    return (bits & 1).astype(bool).reshape(_LABELS)
+
+
+_LINES_AT_ONCE = 32
+
+
 @dataclass(frozen=True)
 class MaskDropout(SampleOp):
     """Paint over all pixels of some labels of the "mask", with probability `p`.
@@ -197,7 +221,7 @@ class MaskDropout(SampleOp):
             got = "none" if mask is None else f"{mask.dtype}{list(mask.shape)}"
             raise ValueError(f"{self.title} needs a 'mask' uint8[H, W], got {got}.")
         labels = jnp.where(_labeled(mask, self.ignore_value, info), mask, 0).astype(jnp.int32)
-        here = jnp.zeros(_LABELS, bool).at[labels].set(True).at[0].set(False)
+        here = _occurring(labels).at[0].set(False)
         rank = order(order(jnp.where(here, params, 2.0)))
         count = integer(params[0], 1, self.max_objects + 1)  # that of label 0 is free
         dropped = (here & (rank < count)).at[labels].get(mode="promise_in_bounds")
