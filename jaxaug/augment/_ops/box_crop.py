@@ -1,6 +1,6 @@
 """Crops that look at the boxes, resized to one size: all of them inside, or one in the middle."""
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import jax.numpy as jnp
 
@@ -22,11 +22,13 @@ from jaxaug.augment._warp import Resampling, Warp, hulls, present
 from jaxaug.augment.random import between, integer, uniform
 
 
+@dataclass(frozen=True)
 class BoxCrop(Geometric):
     """A window that depends on the boxes, resized."""
 
-    size: Size
-    interpolation: str
+    size: Size = field(metadata=converter(as_size))
+    _: KW_ONLY
+    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
 
     def warp(self, params: Window, info: ImageInfo) -> Warp:
         """Return the crop, then the resize."""
@@ -60,9 +62,7 @@ class RandomSizedBoxSafeCrop(BoxCrop):
     Reference: `albumentations.RandomSizedBBoxSafeCrop`.
     """
 
-    size: Size = field(metadata=converter(as_size))
     erosion_rate: float = field(default=0.0, metadata=converter(as_number, 0.0, 1.0))
-    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
 
     def make_params(self, key: Key, info: ImageInfo) -> Window:
         """Draw the window."""
@@ -102,9 +102,7 @@ class RandomCropNearBox(BoxCrop):
     that of DALI's `segmentation.random_object_bbox`.
     """
 
-    size: Size = field(metadata=converter(as_size))
     max_part_shift: Range = field(default=(0.0, 0.3), metadata=converter(as_range, 0.0, 1.0))
-    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
 
     def make_params(self, key: Key, info: ImageInfo) -> Window:
         """Draw the box and the shifts."""
