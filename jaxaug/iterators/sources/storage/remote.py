@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -65,15 +65,13 @@ class _Stores:
         self.trials: dict[str, int] = {}
         self.process = os.getpid()
 
-    def hasty(self, usual: Any, url: str, limit: float) -> Any:
+    def hasty(self, usual: Any, root: str, limit: float) -> Any:
         """Return a store like `usual` whose requests end after so many seconds; of few limits."""
-        place = _place_of(url)
-        assert place is not None
-        key = (place.root, -limit, isinstance(usual, WebStore))
+        key = (root, -limit, isinstance(usual, WebStore))
         with self.lock:
             if key not in self.found:
                 make = WebStore if isinstance(usual, WebStore) else _new_store
-                self.found[key] = make(place.root, limit, whole=limit)
+                self.found[key] = make(root, limit, whole=limit)
             return self.found[key]
 
 
@@ -105,8 +103,9 @@ class RemoteReader:
         Raises:
           Exception: the range did not come; `may_pass` tells whether it may in another try.
         """
-        store, path = self._store_of(file, len(destination) >= _LONG_BYTES)
-        if store is None:
+        place = _place_of(file.path)
+        store = self._store_of(file, place, len(destination) >= _LONG_BYTES)
+        if store is None or place is None:
             by_web = partial(_by_http, timeout=self._timeout)
             read = by_web if is_web(file.path) else _by_fsspec
             return self._counted(read, file, offset, destination)
@@ -115,15 +114,15 @@ class RemoteReader:
         limit = self._pace.limit(len(destination))
         by_store = _by_socket if isinstance(store, WebStore) else _by_obstore
         try:
-            hasty = store if limit is None else _stores.hasty(store, file.path, limit)
-            read = partial(by_store, hasty, path)
+            hasty = store if limit is None else _stores.hasty(store, place.root, limit)
+            read = partial(by_store, hasty, place.path)
             count = self._counted(read, file, offset, destination)
         except OSError:
             if limit is None or time.monotonic() < began + limit:
                 raise
             self.counts["slow"] += 1
             self.counts["failed"] -= 1
-            read = partial(by_store, store, path)
+            read = partial(by_store, store, place.path)
             count = self._counted(read, file, offset, destination)
         self._pace.add(len(destination), time.monotonic() - began)
         return count
@@ -147,7 +146,7 @@ class RemoteReader:
         Raises:
           SourceError: it is not to be found.
         """
-        store, _ = self._store_of(file, False)
+        store = self._store_of(file, _place_of(file.path), False)
         if _is_etag(file.stamp) and (store is not None or is_web(file.path)):
             return
         system, name = file_system_of(file.path)
@@ -155,19 +154,18 @@ class RemoteReader:
         if stat_file(file.path) != file:
             raise changed(file)
 
-    def _store_of(self, file: DataFile, long: bool) -> tuple[Any, str]:
-        """Return the store for ranges of a file, None for fsspec, and the path in it."""
-        place = _place_of(file.path)
+    def _store_of(self, file: DataFile, place: "_Place | None", long: bool) -> Any:
+        """Return the store for ranges of a file; None for fsspec."""
         # obstore's threads are not in a forked child.
         if place is None or _stores.process != os.getpid():
-            return None, ""
+            return None
         key = (place.root, self._timeout, long)
         if key not in _stores.found:
             # Of its own: a server that hangs holds up no other.
             with _stores.opening.setdefault(key, threading.Lock()):
                 if key not in _stores.found:
                     self._open(key, place.path, file)
-        return _stores.found.get(key), place.path
+        return _stores.found.get(key)
 
     def _open(self, key: tuple[str, float, bool], path: str, file: DataFile) -> None:
         """Keep the store of a root, or None: it must see the file as fsspec does."""
@@ -228,6 +226,7 @@ def _new_store(root: str, timeout: float, whole: float | None = None) -> Any:
     return from_url(root, client_options=client, retry_config=retry)
 
 
+@lru_cache(maxsize=4096)
 def _place_of(url: str) -> _Place | None:
     """Return where obstore has a file; None for URLs that fsspec alone reads.
 

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from functools import partial
@@ -23,7 +24,6 @@ _MAX_GAP = 64 << 10  # bytes skipped between two records rather than asked for i
 _LOCAL_THREADS = 16  # reads of disks under way at a time
 _REMOTE_THREADS = 128  # which wait for a server most of their time
 _REQUEST_SHARE = 0.25  # of the timeout, for one request
-_TASKS_PER_THREAD = 4  # that a batch is divided into
 _ONCE = Patience(retries=0)
 _SPAN = 8 << 20  # bytes, about, of the reads that a long run is divided into for the pool
 
@@ -199,18 +199,18 @@ class Staged:
         self, act: "_Act", spans: list["_Span"], numbers: list[int]
     ) -> tuple[dict[int, str], bool]:
         """Do something with spans in threads; return the errors, and True if some of it stalled."""
-        # A task for each span would cost more than it.
-        shares = min(len(numbers), _TASKS_PER_THREAD * self._threads)
+        left = deque(numbers)  # a task for each span would cost more than it
         outcome = _Outcomes(self._patience.seconds if any(self._remote) else math.inf)
-        parts = [numbers[share::shares] for share in range(shares)]
-        tasks = [self._submit(_each, act, spans, part, outcome) for part in parts]
+        count = min(len(numbers), self._threads)
+        tasks = [self._submit(_each, act, spans, left, outcome) for _ in range(count)]
         pending: set[Future] = set(tasks)
         while pending:
-            left = outcome.last + self._timeout - time.monotonic()
-            if left <= 0:
+            seconds = outcome.last + self._timeout - time.monotonic()
+            if seconds <= 0:
                 break
-            _, pending = wait(pending, left)
+            _, pending = wait(pending, seconds)
         if pending:
+            left.clear()
             self._abandon_pool()
         for task in tasks:
             if not task.cancel() and task not in pending:  # cancelled are those that have not begun
@@ -275,10 +275,12 @@ class _Outcomes:
         return time.monotonic() > self._good + self._patience
 
 
-def _each(act: "_Act", spans: list["_Span"], numbers: list[int], outcome: _Outcomes) -> None:
-    """Do something with some of the spans, once."""
-    for number in numbers:
-        if outcome.refused is not None or outcome.hopeless:
+def _each(act: "_Act", spans: list["_Span"], left: deque[int], outcome: _Outcomes) -> None:
+    """Do something, once, with each span that no other thread has taken."""
+    while outcome.refused is None and not outcome.hopeless:
+        try:
+            number = left.popleft()
+        except IndexError:
             return
         error = None
         try:
