@@ -547,10 +547,9 @@ def test_files_that_only_a_query_tells_apart(server):
         FileList,
         lambda url: Coco("train", url),
         lambda url: PairedFolders(url, "masks"),
-        lambda url: WebDataset("a.tar", index=url),
         lambda url: pack_files(ImageFolder("train"), url),
     ],
-    ids=["folder", "list", "coco", "pairs", "index", "pack"],
+    ids=["folder", "list", "coco", "pairs", "pack"],
 )
 def test_a_url_is_no_folder_of_this_machine(tmp_path, monkeypatch, use):
     """It would be one named "gs:" in the working directory."""
