@@ -175,6 +175,8 @@ def _through_a_loop(value: Array) -> Array:
     A turn multiplies one element by a one that XLA cannot foresee: it removes a loop that changes
     nothing.
     """
+    if value.size == 0:
+        return value
 
     def turn(i: Array, carried: Array) -> Array:
         corner = (i.astype(jnp.int32), *(jnp.int32(0) for _ in carried.shape[1:]))

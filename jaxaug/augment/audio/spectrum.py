@@ -4,9 +4,11 @@
 first axis of the result, bins the second; "audio_length" counts frames afterwards.
 """
 
+import math
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -20,7 +22,7 @@ from jaxaug.augment._base import (
     as_positive_int,
     converter,
 )
-from jaxaug.augment._xla import rounded
+from jaxaug.augment._xla import barrier, barrier_on_cpu, rounded
 from jaxaug.augment.audio._conventions import (
     CONVENTIONS,
     LIKE,
@@ -31,7 +33,6 @@ from jaxaug.augment.audio._conventions import (
     window,
 )
 from jaxaug.augment.audio._kind import AudioOp, along, used
-from jaxaug.augment.audio._sums import bin_means
 from jaxaug.augment.audio.filters import RATE, preemphasis
 
 _FULL_SCALE = 2.0**15  # kaldi's waveforms are integers of 16 bits
@@ -101,20 +102,30 @@ def magnitudes(spectrum: Array, power: float = 1.0) -> Array:
 def _frames(
     audio: Array, convention: Convention, n_fft: int, hop: int, win: int, length: Any
 ) -> Array:
-    """Return windowed frames [T, n_fft or win, ...]."""
+    """Return windowed frames [T, win, ...]."""
     samples = audio.shape[0]
     weights = window(convention.window, win).astype(np.float32)
     if convention.border is None:
         count = frame_count(samples, hop, win, "kaldi")
-        place = np.arange(count)[:, None] * hop + np.arange(win)
-        frames = _as_kaldi(jnp.take(audio, jnp.asarray(place, jnp.int32), axis=0))
-        return _windowed(frames, weights)
-
+        return _windowed(_as_kaldi(audio * _FULL_SCALE, count, hop, win), weights)
     # The window lies in the middle of the transform, and that about every hop-th sample.
-    place = np.arange(1 + samples // hop)[:, None] * hop + np.arange(win) - win // 2
     bordered = _bordered(audio, convention.border, win // 2, length)
-    frames = jnp.take(bordered, jnp.asarray(place + win // 2, jnp.int32), axis=0)
-    return _windowed(frames, weights)
+    return _windowed(_cut(bordered, 1 + samples // hop, hop, win), weights)
+
+
+def _cut(audio: Array, count: int, hop: int, win: int) -> Array:
+    """Return frames [count, win, ...] of audio, `hop` samples apart, zero behind its end.
+
+    They are lines of `hop` samples put side by side: a gather of single samples takes as long as
+    half of the transforms.
+    """
+    blocks = -(-win // hop)
+    rows = count + blocks - 1
+    missing = max(0, rows * hop - audio.shape[0])
+    padded = jnp.pad(audio, ((0, missing), *((0, 0) for _ in audio.shape[1:])))
+    lines = padded[: rows * hop].reshape(rows, hop, *audio.shape[1:])
+    parts = [lines[j : j + count, : win - j * hop] for j in range(blocks)]
+    return jnp.concatenate(parts, axis=1)
 
 
 def _windowed(frames: Array, weights: np.ndarray) -> Array:
@@ -138,11 +149,18 @@ def _bordered(audio: Array, border: str, width: int, length: Any) -> Array:
     return bordered
 
 
-def _as_kaldi(frames: Array) -> Array:
-    """Return frames [T, win, ...] of integers' amplitude without their means, pre-emphasized."""
-    rows = jnp.moveaxis(frames, 1, 0) * _FULL_SCALE
-    rows = rows - bin_means(rows, rows.shape[0])[None]
-    return jnp.moveaxis(preemphasis(rows, _KALDI_PREEMPHASIS, "kaldi"), 0, 1)
+def _as_kaldi(audio: Array, count: int, hop: int, win: int) -> Array:
+    """Return frames [count, win, ...] without their means, pre-emphasized."""
+    step = math.gcd(hop, win)  # frames share sums of so many samples
+    sums = _sums(_cut(audio, audio.shape[0] // step, step, step))[:, 0]
+    means = _sums(_cut(sums, count, hop // step, win // step)) / win
+    emphasized = jax.vmap(lambda frame: preemphasis(frame, _KALDI_PREEMPHASIS, "kaldi"))
+    return emphasized(_cut(audio, count, hop, win) - means)
+
+
+def _sums(values: Array) -> Array:
+    """Return the sums [T, 1, ...] of values [T, n, ...], whose bits depend on nothing else."""
+    return _projected(values, np.ones((values.shape[1], 1)))
 
 
 def mel_scale(
@@ -182,7 +200,8 @@ def _projected(values: Array, table: np.ndarray) -> Array:
 
     A dot would be tiled by the batch size, and its bits with it. Each term adds a number to each
     column, from its first that is not zero on: of mel filters there are few. Terms that stand one
-    behind the other are one pass over the memory, each turn of a loop is one.
+    behind the other are one pass over the memory, each turn of a loop is one. A term reads whole
+    lines of frames, and no bins one by one.
     """
     filled = table != 0
     first = np.where(filled.any(axis=0), filled.argmax(axis=0), 0)
@@ -195,16 +214,18 @@ def _projected(values: Array, table: np.ndarray) -> Array:
     place = np.minimum(place, len(table) - 1)
     weights = np.where(inside, table[place, np.arange(table.shape[1])], 0.0).astype(np.float32)
     places, weights = jnp.asarray(place, jnp.int32), jnp.asarray(weights)
+    lines = barrier(jnp.moveaxis(values, 1, 0))
 
     def turn(i: Any, total: Array) -> Array:
         for j in range(unrolled):
             k = i * unrolled + j
-            read = jnp.take(values, places[k], axis=1, mode="clip")
-            total = total + rounded(read * along(weights[k], values[0])[None])
+            read = jnp.take(lines, places[k], axis=0, mode="clip")
+            total = total + rounded(read * along(weights[k], lines))
         return total
 
-    start = values[:, :1] * 0 + jnp.zeros((1, table.shape[1], *values.shape[2:]), jnp.float32)
-    return turn(0, start) if turns == 1 else lax.fori_loop(0, turns, turn, start)
+    start = lines[:1] * 0 + jnp.zeros((table.shape[1], *lines.shape[1:]), jnp.float32)
+    total = turn(0, start) if turns == 1 else lax.fori_loop(0, turns, turn, start)
+    return jnp.moveaxis(barrier_on_cpu(total), 0, 1)
 
 
 def amplitude_to_db(

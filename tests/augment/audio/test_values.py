@@ -58,6 +58,19 @@ def test_short_sounds_are_reflected_about_both_ends(length):
     close(out["audio"][:used], expected[:used], 2e-6)
 
 
+@pytest.mark.parametrize("like", LIKE)
+@pytest.mark.parametrize("hop, win", [(64, 102), (100, 100), (120, 50)])
+def test_windows_of_any_width_and_step(like, hop, win):
+    size = {"n_fft": 128, "hop": hop, "win": win}
+    expected, _, _ = reference.log_mel(WAVE[:960], like, **size, n_mels=10)
+    close(audio.spectrogram(WAVE[:960], like=like, **size), expected, 2e-6)
+
+
+def test_frames_of_a_sound_shorter_than_one():
+    assert audio.spectrogram(WAVE[:9], like="torchaudio", **SMALL).shape == (1, 257)
+    assert audio.spectrogram(WAVE[:9], like="kaldi", **SMALL).shape == (0, 257)
+
+
 def test_magnitudes_and_decibels_of_them():
     spectrum, *_ = reference.log_mel(WAVE, "librosa")
     magnitudes = audio.Spectrogram(power=1)(KEY, WAVE)
