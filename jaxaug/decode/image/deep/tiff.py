@@ -6,6 +6,7 @@ reads all others.
 Reference: TIFF 6.0, Adobe 1992; TIFF Technical Note 3 (floats); GDAL's GTiff driver (nodata).
 """
 
+import functools
 import io
 import math
 from typing import NamedTuple
@@ -15,7 +16,7 @@ import numpy as np
 from jaxaug.decode.image.deep.embedded import check_embedded
 from jaxaug.decode.image.deep.layout import COLOR_SAMPLES, Layout
 from jaxaug.decode.image.deep.libraries import library, missing
-from jaxaug.decode.image.deep.tiff_tags import Tags, read_tags, tags_at
+from jaxaug.decode.image.deep.tiff_tags import Tags, Told, read_tags, tags_at
 from jaxaug.errors import DecodeError
 
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
@@ -23,6 +24,13 @@ _FILL_ORDER, _STRIP_OFFSETS, _ORIENTATION, _SAMPLES = 266, 273, 274, 277
 _ROWS_PER_STRIP, _STRIP_COUNTS, _PLANAR, _PREDICTOR, _PALETTE = 278, 279, 284, 317, 320
 _TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_COUNTS = 322, 323, 324, 325
 _EXTRA_SAMPLES, _SAMPLE_FORMAT, _DEPTH, _NODATA = 338, 339, 32997, 42113
+
+# All that a layout is told by.
+_READ = (_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _STRIP_OFFSETS)
+_READ += (_ORIENTATION, _SAMPLES, _ROWS_PER_STRIP, _STRIP_COUNTS, _PLANAR, _PREDICTOR, _PALETTE)
+_READ += (_TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_COUNTS, _EXTRA_SAMPLES)
+_READ += (_SAMPLE_FORMAT, _DEPTH, _NODATA)
+_MAX_KEPT = 2**14  # bytes of these, of a layout that is kept for files with the same
 
 _UNCOMPRESSED = 1
 # Of imagecodecs; libdeflate is a third faster than zlib.
@@ -38,6 +46,7 @@ _KINDS = {1: "u", 2: "i", 3: "f", 4: "u", 5: "c", 6: "c"}  # SampleFormat
 _MAX_BITS = 64
 _MAX_SAMPLES = 65535
 _MAX_SIDE = 2**31 - 1
+_ANY_SIZE = 2**62  # bytes of a file
 _MAX_TALLER = 4  # times its image a strip may be high, or a tile large
 _MAX_PADDING = 2**28  # bytes of a tile beyond that
 
@@ -53,6 +62,7 @@ class Directory(NamedTuple):
       part: (height, width) of a strip or a tile.
       tiled: parts at the right and bottom are whole, too.
       offsets, counts: of the parts, plane by plane.
+      end: of the last part.
     """
 
     start: int
@@ -64,6 +74,7 @@ class Directory(NamedTuple):
     tiled: bool
     offsets: np.ndarray
     counts: np.ndarray
+    end: int = 0
 
 
 def read_layout(data: memoryview, page: int) -> Layout:
@@ -72,15 +83,27 @@ def read_layout(data: memoryview, page: int) -> Layout:
     Raises:
       DecodeError: its directory is damaged, or its pixels lie beyond the end of the file.
     """
-    return _layout(read_tags(data, page))
+    return _checked(read_tags(data, page))
 
 
 def layout_at(data: memoryview, start: int) -> Layout:
     """Return the layout of the page whose directory begins at `start`; see `read_layout`."""
-    return _layout(tags_at(data, start))
+    return _checked(tags_at(data, start))
 
 
-def _layout(tags: Tags) -> Layout:
+def _checked(tags: Tags) -> Layout:
+    """Return the layout of a page whose parts lie inside of the file."""
+    told = tags.told(_READ)
+    small = sum(len(value) for _, _, _, value in told) <= _MAX_KEPT
+    layout = (_layout if small else _layout.__wrapped__)(told, tags.start, tags.order)
+    if layout.place.end > len(tags.data):
+        _end_of_parts(layout, layout.place, len(tags.data))
+    return layout
+
+
+@functools.lru_cache(256)  # many files have the same tags
+def _layout(told: tuple[Told, ...], start: int, order: str) -> Layout:
+    tags = Tags.of(told, start, order)
     height, width = tags.number(_HEIGHT, 0), tags.number(_WIDTH, 0)
     samples = tags.number(_SAMPLES, 1)
     if not (1 <= height <= _MAX_SIDE and 1 <= width <= _MAX_SIDE and 1 <= samples <= _MAX_SAMPLES):
@@ -111,8 +134,7 @@ def _layout(tags: Tags) -> Layout:
         by_pillow=_is_for_pillow(photometric, compression, bits),
         place=place,
     )
-    _check_parts(layout, place, len(tags.data))
-    return layout
+    return layout._replace(place=place._replace(end=_end_of_parts(layout, place)))
 
 
 def _dtype(tags: Tags, samples: int) -> tuple[np.dtype, int]:
@@ -215,8 +237,8 @@ def _palette(tags: Tags, bits: int) -> np.ndarray | None:
     return (colors >> 8).astype(np.uint8)
 
 
-def _check_parts(layout: Layout, place: Directory, size: int) -> None:
-    """Raise DecodeError unless all parts are there, inside of the file."""
+def _end_of_parts(layout: Layout, place: Directory, size: int = _ANY_SIZE) -> int:
+    """Return where the last part ends; DecodeError unless all are there, in so many bytes."""
     across = -(-layout.width // place.part[1])
     down = -(-layout.height // place.part[0])
     wanted = place.planes * across * down
@@ -228,9 +250,9 @@ def _check_parts(layout: Layout, place: Directory, size: int) -> None:
     ends = place.offsets[:wanted] + counts
     beyond = np.flatnonzero((place.offsets[:wanted] < 0) | (counts < 0) | (ends > size))
     if beyond.size:
-        raise DecodeError(
-            f"TIFF: truncated, part {beyond[0]} ends at byte {ends[beyond[0]]} of {size}"
-        )
+        of = f" of {size}" if size < _ANY_SIZE else ", before it begins"
+        raise DecodeError(f"TIFF: truncated, part {beyond[0]} ends at byte {ends[beyond[0]]}{of}")
+    return int(ends.max())
 
 
 def _part_bytes(layout: Layout, place: Directory) -> np.ndarray:

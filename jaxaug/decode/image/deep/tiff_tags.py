@@ -3,8 +3,9 @@
 Reference: TIFF 6.0, Adobe 1992; BigTIFF, www.awaresystems.be/imaging/tiff/bigtiff.html.
 """
 
+import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,9 @@ _TYPES = {1: "B", 2: "B", 3: "H", 4: "I", 6: "b", 7: "B", 8: "h", 9: "i", 11: "f
 _TYPES |= {13: "I", 16: "Q", 17: "q", 18: "Q"}
 _SIZES = {kind: struct.calcsize(f"<{code}") for kind, code in _TYPES.items()}
 _MAX_ENTRIES = 4096
+_MAX_SHARED = 2**16  # bytes that may be the values of several tags
+
+Told = tuple[int, int, int, bytes]  # tag, type, count, value
 
 
 class _Kind(NamedTuple):
@@ -72,6 +76,34 @@ class Tags(NamedTuple):
             return default
         code, count, at = found
         return struct.unpack_from(f"{self.order}{count}{code}", self.data, at)
+
+    def told(self, wanted: Iterable[int]) -> tuple[Told, ...]:
+        """Return some tags with the bytes of their values; equal ones tell the same.
+
+        Raises:
+          DecodeError: values lie beyond the end of the file, or many times in the same bytes.
+        """
+        found = []
+        left = len(self.data) + _MAX_SHARED
+        for tag in wanted:
+            if self._find(tag) is not None:
+                kind, count, at = self.entries[tag]
+                stop = at + count * _SIZES[kind]
+                left -= stop - at
+                if left < 0:
+                    raise DecodeError("TIFF: the values of its tags are more than the whole file")
+                found.append((tag, kind, count, bytes(self.data[at:stop])))
+        return tuple(found)
+
+    @classmethod
+    def of(cls, told: Iterable[Told], start: int, order: str) -> "Tags":
+        """Return tags of what was told, without the rest of the file."""
+        entries = {}
+        values = b""
+        for tag, kind, count, value in told:
+            entries[tag] = (kind, count, len(values))
+            values += value
+        return cls(memoryview(values), start, order, entries)
 
     def _find(self, tag: int) -> tuple[str, int, int] | None:
         """Return the code, the count and the place of a tag's numbers."""
@@ -130,7 +162,13 @@ def tags_at(data: memoryview, start: int) -> Tags:
     """
     order, kind = _written(data)
     try:
-        return Tags(data, start, order, _entries(data, order, kind, start))
+        (count,) = struct.unpack_from(order + kind.length, data, start)
+        if not 1 <= count <= _MAX_ENTRIES:
+            raise DecodeError(f"TIFF: its directory has {count} entries")
+        at = start + struct.calcsize(order + kind.length)
+        entry_size = struct.calcsize(order + kind.entry) + kind.inline
+        directory = bytes(data[at : at + count * entry_size])
+        return Tags(data, start, order, _entries(directory, order, kind, at, count))
     except struct.error:
         raise DecodeError("TIFF: truncated, a directory lies beyond the end of the file") from None
 
@@ -149,21 +187,20 @@ def _next(data: memoryview, order: str, kind: _Kind, start: int) -> int:
     return struct.unpack_from(order + kind.offset, data, start + size + count * entry)[0]
 
 
+@functools.lru_cache(256)  # many files have the same
 def _entries(
-    data: memoryview, order: str, kind: _Kind, start: int
+    directory: bytes, order: str, kind: _Kind, start: int, count: int
 ) -> dict[int, tuple[int, int, int]]:
-    (count,) = struct.unpack_from(order + kind.length, data, start)
-    if not 1 <= count <= _MAX_ENTRIES:
-        raise DecodeError(f"TIFF: its directory has {count} entries")
-    at = start + struct.calcsize(order + kind.length)
+    """Return the entries of a directory of `count`, whose first is at `start` in the file."""
     head = struct.Struct(order + kind.entry)
     offset = struct.Struct(order + kind.offset)
-    entries = {}
+    entries: dict[int, tuple[int, int, int]] = {}
+    at = 0
     for _ in range(count):
-        tag, dtype, values = head.unpack_from(data, at)
+        tag, dtype, values = head.unpack_from(directory, at)
         at += head.size
         inline = values * _SIZES.get(dtype, 8) <= kind.inline
-        place = at if inline else offset.unpack_from(data, at)[0]
+        place = start + at if inline else offset.unpack_from(directory, at)[0]
         entries.setdefault(tag, (dtype, values, place))
         at += kind.inline
     return entries

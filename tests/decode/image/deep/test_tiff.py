@@ -249,6 +249,28 @@ def test_signed_colors_have_an_end_of_their_own(dtype):
     assert (found[..., 3] == np.iinfo(dtype).max).all()
 
 
+def test_files_with_the_same_directory_are_judged_by_their_own_bytes():
+    """Values that lie elsewhere may differ, and so may the length of the file."""
+    pixels = np.full((8, 8), 7, np.uint16)
+    pixels[::2] = 9
+    form = {"channels": 1, "dtype": "uint16"}
+    files = [
+        tiff(pixels, extratags=[(42113, "s", 0, text, True)]) for text in ("00000007", "00000009")
+    ]
+    at = files[0].index(b"00000007")
+    assert files[0][:at] == files[1][:at] and len(files[0]) == len(files[1])
+    for file, left in zip(files, (9, 7)):
+        np.testing.assert_array_equal(decode(file, (4, 4), **form)[..., 0], np.full((4, 4), left))
+    assert "truncated, part 0 ends at byte" in reason(files[0][:-10], **form)
+    assert reason(files[0], **form) == ""
+    for bits in ((16, 16, 8), (8, 8, 8)):
+        file = tiff(numbers(8, 9, 3, dtype="uint8"))
+        written = struct.pack("<3H", 8, 8, 8)
+        assert file.count(written) == 1
+        damaged = file.replace(written, struct.pack("<3H", *bits))
+        assert ("its samples differ" in reason(damaged, channels=3)) is (bits[0] != bits[2])
+
+
 def test_damage_is_found_in_the_header():
     """Before anything is decoded or allocated."""
     whole = tiff(numbers(30, 40, 3), photometric="rgb")
