@@ -13,13 +13,12 @@ from jaxaug.decode import Encoded, Span
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.sources._file_source import FileSource
-from jaxaug.iterators.sources._indices import checked_indices
-from jaxaug.iterators.sources._texts import columns_of_texts
+from jaxaug.iterators.sources._texts import TextSource
 from jaxaug.iterators.sources.storage.files import local_path
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 
-class FileList(FileSource):
+class FileList(FileSource, TextSource):
     """Images named line by line: `path label`, or `path label label ...` where an image has several
     labels.
 
@@ -113,18 +112,9 @@ class FileList(FileSource):
     def _span_of(self, indices: np.ndarray) -> Span | None:
         return None if self._span is None else self._span.take(indices)
 
-    def texts(
-        self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
-    ) -> dict[str, list[str]]:
-        """Return the text of records `indices`, by the name "text".
-
-        Raises:
-          IndexError: an index outside [0, len).
-          SourceError: the `dtype` is not str, or there is no text, and `missing` is None.
-        """
-        indices = checked_indices(indices, len(self))
-        rows = [self._text(index) for index in indices.tolist()]
-        return columns_of_texts(rows, indices, names, missing)
+    def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> list[dict[str, str]]:
+        del names
+        return [self._text(index) for index in indices.tolist()]
 
     def _text(self, index: int) -> dict[str, str]:
         text = "" if self._texts is None else self._texts[index]

@@ -14,13 +14,12 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import hash_features, join_columns, take_rows
 from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
 from jaxaug.iterators.sources._file_source import FileSource
-from jaxaug.iterators.sources._indices import checked_indices
-from jaxaug.iterators.sources._texts import columns_of_texts
+from jaxaug.iterators.sources._texts import TextSource
 from jaxaug.iterators.sources.memory import split_features
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 
-class Files(FileSource):
+class Files(FileSource, TextSource):
     """Images, or other files, of a list of paths, with features as arrays.
 
     Args:
@@ -83,18 +82,9 @@ class Files(FileSource):
         columns = {name: take_rows(column, indices) for name, column in self._features.items()}
         return join_columns({self._column: files}, columns)
 
-    def texts(
-        self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
-    ) -> dict[str, list[str]]:
-        """Return texts of records `indices` by name: a list of one for each record.
-
-        Raises:
-          IndexError: an index outside [0, len).
-          SourceError: there is no such column of str, and `missing` is None.
-        """
-        indices = checked_indices(indices, len(self))
-        rows = [{name: column[i] for name, column in self._texts.items()} for i in indices.tolist()]
-        return columns_of_texts(rows, indices, names, missing)
+    def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> list[dict[str, str]]:
+        del names
+        return [{name: column[i] for name, column in self._texts.items()} for i in indices.tolist()]
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's path, and "error" if the file cannot be read now."""

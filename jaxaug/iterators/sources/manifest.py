@@ -14,8 +14,7 @@ from jaxaug.decode import Span
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.sources._file_source import FileSource
-from jaxaug.iterators.sources._indices import checked_indices
-from jaxaug.iterators.sources._texts import columns_of_texts
+from jaxaug.iterators.sources._texts import TextSource
 from jaxaug.iterators.sources.storage.files import local_path, reason
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
@@ -23,7 +22,7 @@ _GZIP = b"\x1f\x8b"
 _CUTS = ("MonoCut", "MultiCut")
 
 
-class Manifest(FileSource):
+class Manifest(FileSource, TextSource):
     """Sounds, or parts of them, of a manifest of NeMo or Lhotse: a JSON object in each line.
 
     Of NeMo these are lines with "audio_filepath", and maybe "offset", "duration" and "text". Of
@@ -104,21 +103,9 @@ class Manifest(FileSource):
         files = self._files.read(indices)._replace(span=self._span.take(indices))
         return join_columns({"audio": files}, columns)
 
-    def texts(
-        self,
-        indices: "np.ndarray | Sequence[int]",
-        names: Sequence[str],
-        missing: str | None = None,
-    ) -> dict[str, list[str]]:
-        """Return texts of records `indices` by name: a list of one for each record.
-
-        Raises:
-          IndexError: an index outside [0, len).
-          SourceError: a record has no such text, and `missing` is None.
-        """
-        indices = checked_indices(np.asarray(indices), len(self))
-        rows = [self._texts[index] for index in indices.tolist()]
-        return columns_of_texts(rows, indices, names, missing)
+    def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> list[dict[str, str]]:
+        del names
+        return [self._texts[index] for index in indices.tolist()]
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's path, texts and part, and "error" if it cannot be read now."""

@@ -12,13 +12,12 @@ from jaxaug.decode import ColumnDecoder, Encoded, Ragged
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import count_rows, hash_features, join_columns, take_rows
 from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
-from jaxaug.iterators.sources._indices import checked_indices
-from jaxaug.iterators.sources._texts import columns_of_texts
+from jaxaug.iterators.sources._texts import TextSource
 
 _MAX_HASHED_IMAGES = 256  # rows of a pixel array that enter its fingerprint: an array may be huge
 
 
-class InMemory:
+class InMemory(TextSource):
     """Images held in memory, encoded or as pixels, with columns of features.
 
     Args:
@@ -131,21 +130,9 @@ class InMemory:
         """Return the record's number."""
         return {"record": index}
 
-    def texts(
-        self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
-    ) -> dict[str, list[str]]:
-        """Return texts of records `indices` by name: a list of one for each record.
-
-        Raises:
-          IndexError: an index outside [0, len).
-          SourceError: there is no such column of str, and `missing` is None.
-        """
-        indices = checked_indices(indices, len(self))
-        rows = [
-            {name: column[index] for name, column in self._texts.items()}
-            for index in indices.tolist()
-        ]
-        return columns_of_texts(rows, indices, names, missing)
+    def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> list[dict[str, str]]:
+        del names
+        return [{name: column[i] for name, column in self._texts.items()} for i in indices.tolist()]
 
     def fingerprint(self) -> str:
         """Return a hash of the features and of the images' lengths, or of up to 256 of the pixel

@@ -19,7 +19,7 @@ from jaxaug.iterators.sources import _arrow, _items
 from jaxaug.iterators.sources._arrow import ArrowFile, Images
 from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
 from jaxaug.iterators.sources._indices import checked_indices
-from jaxaug.iterators.sources._texts import check_text_names, columns_of_texts
+from jaxaug.iterators.sources._texts import TextSource
 from jaxaug.iterators.sources.packed.columns import (
     NULLS,
     MaxLength,
@@ -46,7 +46,7 @@ from jaxaug.iterators.sources.storage.storage import mappable_bytes
 _REMOTE_TRIES = 4  # 0.1, 0.2 and 0.4 seconds apart
 
 
-class Parquet:
+class Parquet(TextSource):
     """Images in a column of Parquet or Arrow files, as Hugging Face and pyarrow write them.
 
     The image column holds bytes, or a struct of "bytes" and "path". An uncompressed Arrow file on a
@@ -286,25 +286,10 @@ class Parquet:
                 found["error"] = reason(error)
         return found
 
-    def texts(
-        self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
-    ) -> dict[str, list[str]]:
-        """Return texts of records `indices` by name: a list of one for each record.
-
-        Args:
-          indices: int64[n].
-          names: columns of strings.
-          missing: stands where a record has none; None for an error.
-
-        Raises:
-          IndexError: an index outside [0, len).
-          SourceError: no such column, a null, or a file that cannot be read.
-        """
-        indices = checked_indices(indices, len(self))
+    def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
         numbers = np.searchsorted(self._starts, indices, side="right") - 1
         places = indices - self._starts[numbers]
         rows: list[dict[str, Any]] = [{} for _ in range(len(indices))]
-        check_text_names(names)
         for name in names:
             _check_text(self._opened[0].schema, name)
             for number in np.unique(numbers).tolist():
@@ -312,7 +297,7 @@ class Parquet:
                 found = self._text_column(name, number).take(places[chosen]).to_pylist()
                 for row, text in zip(chosen.tolist(), found):
                     rows[row][name] = text
-        return columns_of_texts(rows, indices, names, missing)
+        return rows
 
     def _text_column(self, name: str, number: int) -> Any:
         """Return a column of texts in a group, an Arrow array."""

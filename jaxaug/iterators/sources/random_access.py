@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,13 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import hash_features, join_columns
 from jaxaug.iterators.sources import _items
 from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
-from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._items import Item, Key, Wanted
-from jaxaug.iterators.sources._texts import columns_of_texts
+from jaxaug.iterators.sources._texts import TextSource
 
 _MAX_TRIES = 100  # items looked at for the first good one
 
 
-class RandomAccess:
+class RandomAccess(TextSource):
     """Any object with `__len__` and `__getitem__` (or `__getitems__`, which takes a list).
 
     Hugging Face data sets, torch Datasets, Grain sources and lists will do; their items are dicts,
@@ -151,28 +150,14 @@ class RandomAccess:
                 found[str(key)] = value.decode("utf-8", "replace") if is_text else value
         return found
 
-    def texts(
-        self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
-    ) -> dict[str, list[str]]:
-        """Return texts of records `indices` by name: a list of one for each record.
-
-        Args:
-          indices: int64[n].
-          names: fields of str or bytes.
-          missing: stands where a record has none; None for an error.
-
-        Raises:
-          SourceError: a record without a text, or that cannot be read.
-        """
-        indices = checked_indices(indices, len(self))
-        rows = []
+    def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> Iterator[Mapping]:
+        del names
         for number, item in zip(indices.tolist(), self._ask(indices.tolist())):
             fields = None if isinstance(item, Exception) else _items.fields_of(item)
             if fields is None:
                 why = _reason(item) if isinstance(item, Exception) else "it has no fields"
                 raise SourceError(f"record {number} cannot be read: {why}")
-            rows.append(fields)
-        return columns_of_texts(rows, indices, names, missing)
+            yield fields
 
     def fingerprint(self) -> str:
         """Return a hash of the number of items and of the first, the middle and the last one."""

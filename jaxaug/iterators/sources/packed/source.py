@@ -23,7 +23,7 @@ from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
 from jaxaug.iterators.sources._findings import without_rows
 from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._items import TEXTS
-from jaxaug.iterators.sources._texts import columns_of_texts
+from jaxaug.iterators.sources._texts import TextSource
 from jaxaug.iterators.sources.packed.columns import (
     FORM,
     NULLS,
@@ -61,7 +61,7 @@ _AHEAD_BYTES = 256 << 20
 _DESCRIBE_BYTES = 64 << 10  # bytes read to describe one record
 
 
-class PackedSource(abc.ABC):
+class PackedSource(TextSource):
     """Records inside a few large files; a format knows how to scan a file and name a record.
 
     Args:
@@ -367,23 +367,6 @@ class PackedSource(abc.ABC):
             return found | ({"error": self._bad[index]} if index in self._bad else {})
         except SourceError as error:
             return found | {"error": str(error)}
-
-    def texts(
-        self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
-    ) -> dict[str, list[str]]:
-        """Return texts of records `indices` by name: a list of one for each record.
-
-        Args:
-          indices: int64[n].
-          names: as the source's own docstring says.
-          missing: stands where a record has none; None for an error.
-
-        Raises:
-          IndexError: an index outside [0, len).
-          SourceError: a record without a text, or that cannot be read.
-        """
-        indices = checked_indices(indices, len(self))
-        return columns_of_texts(self._rows_of_texts(indices, names), indices, names, missing)
 
     def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the texts of each record, those among `names` at least."""
