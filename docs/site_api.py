@@ -22,7 +22,7 @@ FAMILIES = {
     "Flips and quarter turns": ("flip",),
     "Rotation, affine maps and perspective": ("rotation", "geometry"),
     "Bent maps": ("elastic", "distortion"),
-    "Color": ("color", "photometric", "channels", "lighting"),
+    "Color": ("color", "channels", "lighting"),
     "Light and weather": ("weather", "overlays"),
     "Tone and histogram": ("tone", "histogram"),
     "Blur and other filters": ("blur", "filters", "optics"),

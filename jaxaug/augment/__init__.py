@@ -42,7 +42,12 @@ from jaxaug.augment._ops.channels import (
     RandomHueYIQ,
     RandomRGBShift,
 )
-from jaxaug.augment._ops.color import ColorJitter, Grayscale, RandomGrayscale
+from jaxaug.augment._ops.color import (
+    ColorJitter,
+    Grayscale,
+    RandomGrayscale,
+    RandomPhotometricDistort,
+)
 from jaxaug.augment._ops.copy_paste import CopyAndPaste
 from jaxaug.augment._ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from jaxaug.augment._ops.custom import Lambda
@@ -118,7 +123,6 @@ from jaxaug.augment._ops.overlays import (
     Spatter,
 )
 from jaxaug.augment._ops.pad import CropAndPad, LetterBox, Pad, RandomZoomOut
-from jaxaug.augment._ops.photometric import RandomPhotometricDistort
 from jaxaug.augment._ops.policies import (
     AugMix,
     AutoAugment,

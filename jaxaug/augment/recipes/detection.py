@@ -16,7 +16,7 @@ from jaxaug.augment._chain import (
     RandomChoice,
     Transform,
 )
-from jaxaug.augment._ops.color import ColorJitter
+from jaxaug.augment._ops.color import ColorJitter, RandomPhotometricDistort
 from jaxaug.augment._ops.copy_paste import CopyAndPaste
 from jaxaug.augment._ops.crop import CenterCrop, RandomCrop
 from jaxaug.augment._ops.flip import RandomHorizontalFlip
@@ -25,7 +25,6 @@ from jaxaug.augment._ops.iou_crop import RandomIoUCrop
 from jaxaug.augment._ops.mosaic import Mosaic
 from jaxaug.augment._ops.output import Normalize, ToFloat
 from jaxaug.augment._ops.pad import LetterBox, RandomZoomOut
-from jaxaug.augment._ops.photometric import RandomPhotometricDistort
 from jaxaug.augment._ops.resize import RandomShortestSize, Resize, ScaleJitter
 from jaxaug.augment._ops.sanitize import SanitizeBoxes
 from jaxaug.augment.recipes._statistics import IMAGENET_MEAN, IMAGENET_STD

@@ -12,9 +12,8 @@ from jaxaug.iterators.loader.arguments import Options, check_known, check_option
 from jaxaug.iterators.loader.batch_function import Transform
 from jaxaug.iterators.loader.consumer import Consumer, Resources
 from jaxaug.iterators.loader.plan import make_plan
-from jaxaug.iterators.loader.sample import take_sample
+from jaxaug.iterators.loader.sample import take_sample, texts_of_batch
 from jaxaug.iterators.loader.state import Checkpointable, Cursor, from_state, to_state
-from jaxaug.iterators.loader.texts import texts_of_batch
 from jaxaug.iterators.samplers.sampler import Sampler
 from jaxaug.iterators.sources.protocol import Source, Stream
 from jaxaug.sharding._mesh import ambient_sharding, check_batch_sharding

@@ -1,5 +1,6 @@
-"""One record as a Loader delivers it: to look at, or to debug a transform with."""
+"""What a Loader shows beside its batches: one record as it delivers it, and texts of a batch."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from jaxaug.iterators.loader.plan import Plan
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
 from jaxaug.iterators.loader.rows import key_words
 from jaxaug.iterators.loader.state import Cursor
+from jaxaug.sharding._assemble import local_array
 
 
 def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dict[str, Any]:
@@ -68,3 +70,32 @@ def _key(plan: Plan, index: int, epoch: int, position: int) -> Key:
 @jax.jit
 def _transform_key(seed: Array, words: Array) -> Key:
     return row_keys(seed, TRANSFORM, words)[0]
+
+
+def texts_of_batch(
+    source: Any, batch: Mapping[str, Any], names: Sequence[str], missing: str | None
+) -> dict[str, list[str]]:
+    """Return the texts of the rows of a batch that this process holds, see `Loader.texts`."""
+    read = getattr(source, "texts", None)
+    if read is None:
+        raise TypeError(
+            f"`source` must have a method `texts(indices, names, missing)`, got "
+            f"{type(source).__name__}, which has none: take them from `source.describe(index)`."
+        )
+    indices = record_numbers(batch["index"])
+    known = indices != PADDING
+    found = read(indices[known], names, missing)
+    places = np.where(known, np.cumsum(known) - 1, -1).tolist()
+    texts = {}
+    for name, column in found.items():
+        texts[name] = [column[place] if place >= 0 else "" for place in places]
+    return texts
+
+
+def record_numbers(index: Any) -> np.ndarray:
+    """Return the entry "index" of a batch as int64[n], -1 for padding."""
+    numbers = local_array(index) if isinstance(index, jax.Array) else np.asarray(index)
+    if numbers.ndim == 1:
+        return numbers.astype(np.int64)
+    high, low = numbers.astype(np.uint64).T
+    return (high << np.uint64(32) | low).astype(np.int64)

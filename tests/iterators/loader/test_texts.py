@@ -24,7 +24,7 @@ from jaxaug.iterators import (
     to_numpy,
 )
 from jaxaug.iterators.loader.keys import split_words
-from jaxaug.iterators.loader.texts import record_numbers
+from jaxaug.iterators.loader.sample import record_numbers
 from jaxaug.iterators.sources.storage import staged
 from tests.images import jpegs
 from tests.iterators.sources import containers
