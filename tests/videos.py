@@ -33,9 +33,15 @@ def video(
     rate: int = 25,
     **options: str,
 ) -> bytes:
-    """Return an encoded video, of frames at `times` / 1000 s or at a rate."""
+    """Return an encoded video, of frames at `times` / 1000 s or at a rate.
+
+    The container's name may be followed by an option of its own, "name:option=value".
+    """
     file = io.BytesIO()
-    with av.open(file, "w", container) as output:
+    container, _, option = container.partition(":")
+    with av.open(
+        file, "w", container, options=dict([option.split("=")] if option else [])
+    ) as output:
         stream = output.add_stream(codec, rate, options=options)
         stream.width, stream.height, stream.pix_fmt = size[1], size[0], pix_fmt
         if times is not None:
@@ -69,11 +75,31 @@ KINDS = {
     "later start mkv": {"container": "matroska", "times": [5000 + 40 * n for n in range(30)]},
 }
 
+_X265 = {"codec": "libx265", "g": "10", "x265-params": "log-level=none"}
+# Of containers that FFmpeg reads as a whole but for FLV and IVF, which hold packets as they are.
+CONTAINERS = {
+    "h264 ts": {"container": "mpegts", **KINDS["h264 open"]},
+    "h264 m2ts": {"container": "mpegts:mpegts_m2ts_mode=1", **GOPS},
+    "variable rate ts": {"container": "mpegts", **KINDS["variable rate"]},
+    "refreshed ts": {"container": "mpegts", "x264-params": "intra-refresh=1:keyint=9"},
+    "hevc ts": {"container": "mpegts", **_X265},
+    "mpeg2 ts": {"container": "mpegts", "codec": "mpeg2video", "g": "8", "bf": "2"},
+    "h264 flv": {"container": "flv", **GOPS},
+    "variable rate flv": {"container": "flv", **KINDS["variable rate"]},
+    "flv1 flv": {"container": "flv", "codec": "flv", "g": "8"},
+    "mpeg2 ps": {"container": "vob", "codec": "mpeg2video", "g": "8", "bf": "2"},
+    "mpeg1 ps": {"container": "mpeg", "codec": "mpeg1video", "g": "8", "bf": "2"},
+    "vp8 ogg": {"container": "ogg", "codec": "libvpx", "g": "8", "deadline": "realtime"},
+    "wmv": {"container": "asf", "codec": "wmv2", "g": "8"},
+    "vp9 ivf": {"container": "ivf", "codec": "libvpx-vp9", "g": "9", "deadline": "realtime"},
+    "h263 3gp": {"container": "3gp", "codec": "h263", "size": (144, 176), "g": "8"},
+}
+
 
 @functools.cache
 def kind(name: str) -> bytes:
-    """Return the video of a kind of KINDS, 30 frames."""
-    return video(**KINDS[name])
+    """Return the video of a kind of KINDS or CONTAINERS, 30 frames."""
+    return video(**(KINDS | CONTAINERS)[name])
 
 
 def turned(data: bytes, degrees: int) -> bytes:

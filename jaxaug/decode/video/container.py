@@ -5,6 +5,7 @@ other files and addresses.
 """
 
 import struct
+from collections.abc import Callable
 
 from jaxaug.errors import DecodeError
 
@@ -12,10 +13,16 @@ FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"
 _MAX_BOXES = 100_000  # looked at; a fragmented hour has thousands
 EBML = b"\x1aE\xdf\xa3"
 _SEGMENT = b"\x18S\x80g"
+_ASF = bytes.fromhex("3026b2758e66cf11a6d900aa")
+# Bytes of a packet of MPEG-TS, and of a file before its first byte: ISO 13818-1; on Blu-ray discs a
+# time stands before each; in broadcasts a code that corrects errors behind it.
+_TRANSPORT = ((188, 0), (192, 4), (204, 0))
+_SYNC = 0x47
+_PROBED = 5  # packets of MPEG-TS
 
 
 def find_container(data: memoryview) -> str:
-    """Return FFmpeg's name of the container of a file: "mov" for MP4, "matroska" or "avi".
+    """Return FFmpeg's name of the container of a file, as "mov" for MP4.
 
     Raises:
       DecodeError: it is none of them, or is cut.
@@ -36,7 +43,16 @@ def find_container(data: memoryview) -> str:
     if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
         _check_end(data, 8 + int.from_bytes(head[4:8], "little"))
         return "avi"
-    raise DecodeError("it is no video: neither MP4 or MOV, nor Matroska or WebM, nor AVI")
+    if _is_transport(data):
+        return "mpegts"
+    for begin, (name, first, size_at) in _OF_PARTS.items():
+        if head.startswith(begin[: len(head)]):
+            _check_parts(data, first, size_at)
+            return name
+    raise DecodeError(
+        "it is no video: neither MP4 or MOV, Matroska or WebM, AVI, MPEG-TS or PS, FLV, Ogg, ASF or"
+        " WMV, nor IVF"
+    )
 
 
 def _check_end(data: memoryview, end: int) -> None:
@@ -85,3 +101,94 @@ def _read_size(data: memoryview, start: int) -> tuple[int | None, int]:
     mask = (1 << 7 * length) - 1
     size = int.from_bytes(data[start : start + length], "big") & mask
     return (None if size == mask else size), start + length
+
+
+def _is_transport(data: memoryview) -> bool:
+    """Return True for packets of MPEG-TS, each of which begins with the same byte.
+
+    Raises:
+      DecodeError: the last one is cut.
+    """
+    for size, before in _TRANSPORT:
+        begins = range(before, len(data), size)[:_PROBED]
+        if len(begins) > 1 and all(data[begin] == _SYNC for begin in begins):
+            _check_end(data, -(-len(data) // size) * size)
+            return True
+    return False
+
+
+def _check_parts(
+    data: memoryview, first: int, size_at: Callable[[memoryview, int], int | None]
+) -> None:
+    """Check that a file consists of whole parts.
+
+    Args:
+      data: the file.
+      first: the place of the first part.
+      size_at: returns the bytes of the part at a place, None where the last one is behind it.
+    """
+    start = first
+    while start < len(data):
+        try:
+            size = size_at(data, start)
+        except (struct.error, IndexError):
+            raise DecodeError(f"the file is cut within a header at byte {start}") from None
+        if size is None:
+            break
+        _check_end(data, start + size)
+        start += size
+
+
+def _tag_size(data: memoryview, start: int) -> int | None:
+    """Return the bytes of a tag of FLV, and of the size of the one before it."""
+    if start + 4 == len(data):
+        return None
+    return 15 + (data[start + 5] << 16) + struct.unpack_from(">H", data, start + 6)[0]
+
+
+def _page_size(data: memoryview, start: int) -> int:
+    """Return the bytes of a page of Ogg, RFC 3533 section 6."""
+    _check_name(data, start, b"OggS")
+    count = data[start + 26]
+    return 27 + count + sum(data[start + 27 : start + 27 + count])
+
+
+def _pack_size(data: memoryview, start: int) -> int | None:
+    """Return the bytes of a pack's header or a packet of MPEG-PS, ISO 13818-1 section 2.5.3."""
+    _check_name(data, start, b"\0\0\1")
+    kind = data[start + 3]
+    if kind == 0xB9:  # the end
+        return None
+    if kind == 0xBA:
+        return 14 + (data[start + 13] & 7) if data[start + 4] >> 6 == 1 else 12
+    return 6 + struct.unpack_from(">H", data, start + 4)[0]
+
+
+def _object_size(data: memoryview, start: int) -> int:
+    """Return the bytes of an object of ASF, with its name and size."""
+    size = struct.unpack_from("<Q", data, start + 16)[0]
+    if size < 24:
+        raise DecodeError(f"its objects are damaged at byte {start}")
+    return size
+
+
+def _frame_size(data: memoryview, start: int) -> int:
+    """Return the bytes of a frame of IVF, with its header."""
+    return 12 + struct.unpack_from("<I", data, start)[0]
+
+
+def _check_name(data: memoryview, start: int, name: bytes) -> None:
+    """Raise DecodeError where a part does not begin as all of them do."""
+    _check_end(data, start + len(name))
+    if bytes(data[start : start + len(name)]) != name:
+        raise DecodeError(f"its parts are damaged at byte {start}")
+
+
+# By their first bytes: FFmpeg's name, the place of the first part, and what tells its size.
+_OF_PARTS = {
+    b"FLV\1": ("flv", 9, _tag_size),
+    b"OggS": ("ogg", 0, _page_size),
+    b"\0\0\1\xba": ("mpeg", 0, _pack_size),
+    _ASF: ("asf", 0, _object_size),
+    b"DKIF\0\0\x20\0": ("ivf", 32, _frame_size),
+}

@@ -26,7 +26,8 @@ def decode_video(
     Only what these frames need is decoded. Needs PyAV, the extra "video".
 
     Args:
-      data: the bytes of a file: MP4, MOV, Matroska, WebM or AVI.
+      data: the bytes of a file: MP4, 3GP, MOV, Matroska, WebM, AVI, MPEG-TS or PS, FLV, Ogg, ASF or
+        WMV, IVF.
       frames: the numbers of frames in the order in which they are shown, -1 for the last. Without
         these and `times`, all frames.
       times: seconds; the frame that is shown then, by the stream's own clock, which may not start

@@ -2,10 +2,12 @@
 those from which decoding cannot begin although a container says so.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _MAX_UNITS = 64  # of a packet, looked at: parameter sets and messages stand before the slices
+_START_CODE = b"\0\0\1"  # ITU-T H.264 and H.265, annex B
 # Where "avcC" and "hvcC" tell the bytes of a length: ISO/IEC 14496-15 sections 5.3.3 and 8.3.3.
 _LENGTH_PLACES = {"h264": 4, "hevc": 21}
 
@@ -24,7 +26,8 @@ class References:
 
     def __init__(self, codec: str, extradata: bytes | None):
         self._hevc = codec == "hevc"
-        self._length_bytes = 0  # of those in front of each NAL unit; 0 where nothing is known
+        self._known = codec in _LENGTH_PLACES
+        self._length_bytes = 0  # of those in front of each NAL unit; 0 where start codes are
         self._layers = 0  # temporal sub-layers of HEVC; 0 where they are not known
         place = _LENGTH_PLACES.get(codec)
         if place is not None and extradata and extradata[0] == 1 and len(extradata) > place:
@@ -35,7 +38,7 @@ class References:
         """Return True if no other frame needs a packet of PyAV."""
         if packet.is_disposable:
             return True
-        if not self._length_bytes or packet.is_keyframe:
+        if not self._known or packet.is_keyframe:
             return False
         return self._no_reference(memoryview(packet))
 
@@ -45,7 +48,7 @@ class References:
         Encoders that refresh a picture part by part mark where that starts, ITU-T H.264 section
         D.2.8; its slices are predicted, and FFmpeg shows nothing until all parts have come.
         """
-        if not packet.is_keyframe or self._hevc or not self._length_bytes:
+        if not packet.is_keyframe or self._hevc or not self._known:
             return packet.is_keyframe
         return not self._first(memoryview(packet), _h264_predicted)
 
@@ -55,16 +58,28 @@ class References:
 
     def _first(self, data: memoryview, asked: Callable[[int, int], bool | None]) -> bool:
         """Return what is said of the first slice, from its first two bytes; False without one."""
-        start = 0
-        for _ in range(_MAX_UNITS):
-            first = start + self._length_bytes
+        for first in itertools.islice(self._units(data), _MAX_UNITS):
             if first + 1 >= len(data):
                 break
             found = asked(data[first], data[first + 1])
             if found is not None:
                 return found
-            start = first + int.from_bytes(data[start:first], "big")
         return False
+
+    def _units(self, data: memoryview) -> Iterator[int]:
+        """Yield where NAL units begin, behind lengths or start codes."""
+        if not self._length_bytes:
+            content = bytes(data)
+            first = content.find(_START_CODE) + len(_START_CODE)
+            while first >= len(_START_CODE):
+                yield first
+                first = content.find(_START_CODE, first) + len(_START_CODE)
+            return
+        start = 0
+        while start < len(data):
+            first = start + self._length_bytes
+            yield first
+            start = first + int.from_bytes(data[start:first], "big")
 
     def _hevc_idle(self, header: int, second: int) -> bool | None:
         """Return True for a slice to which no frame refers; None for no slice."""

@@ -106,9 +106,8 @@ class Table:
         packets = self.frames[numbers]
         if self.timed:
             return plan_runs(self, packets)
-        # No packet tells which frame it will be: all that come before the last one, in order.
-        last = int(packets.max())
-        return [Run(0, len(self.times) - 1, frozenset(range(last + 1)))]
+        # No packet tells which frame it will be: all are needed, in order, until the last has come.
+        return [Run(0, len(self.times) - 1, frozenset(range(len(self.times))))]
 
     def needed(self, run: "Run") -> list[int]:
         """Return the packets of a run without those that are idle and not wanted."""

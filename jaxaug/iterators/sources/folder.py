@@ -30,7 +30,8 @@ _IMAGES += (
     ".pfm",
     ".dcm",
 )
-VIDEOS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
+VIDEOS = (".mp4", ".m4v", ".mov", ".3gp", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mts")
+VIDEOS += (".mpg", ".mpeg", ".vob", ".flv", ".ogv", ".wmv", ".asf", ".ivf")
 _SOUNDS = (
     ".wav",
     ".wave",

@@ -11,7 +11,7 @@ import pytest
 from jaxaug.decode import decode_video
 from jaxaug.decode.video.container import find_container
 from jaxaug.errors import DecodeError
-from tests.videos import GOPS, kind, video
+from tests.videos import CONTAINERS, GOPS, kind, video
 
 
 def sound_only() -> bytes:
@@ -39,6 +39,7 @@ def reason(data: bytes, **options) -> str:
 def test_each_fault_has_its_reason():
     assert reason(b"") == "the file is empty"
     assert reason(b"\x89PNG\r\n\x1a\n" + bytes(100)).startswith("it is no video: neither MP4")
+    assert reason(b"GIF89a" + bytes(400)).startswith("it is no video")  # as MPEG-TS begins
     assert reason(b"#EXTM3U\nhttp://example.org/a.ts\n").startswith("it is no video")
     assert "never finished" in reason(no_moov())
     assert reason(sound_only()) == "it has no video stream that can be decoded"
@@ -52,6 +53,25 @@ def test_a_cut_file_is_bad_wherever_it_is_cut(name):
     for share in (0.02, 0.3, 0.7, 0.95, 0.999):
         cut = data[: int(len(data) * share)]
         assert "cut" in reason(cut) or "never finished" in reason(cut)
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_a_container_of_parts_is_bad_wherever_it_is_cut(name):
+    """But between two parts, which is where none is missing: not at two places side by side."""
+    data = kind(name)
+    for share in (0.02, 0.3, 0.7, 0.95, 0.999):
+        told = ""
+        for end in (int(len(data) * share), int(len(data) * share) + 1):
+            try:
+                find_container(memoryview(data)[:end])
+            except DecodeError as error:
+                told += error.reason
+        assert "cut" in told or "never finished" in told
+
+
+def test_parts_that_are_none_are_damage():
+    for name in ("vp8 ogg", "mpeg2 ps", "wmv"):
+        assert "damaged at byte" in reason(kind(name) + bytes(100)), name
 
 
 def test_a_fragmented_file_that_is_cut_is_bad_and_a_whole_one_is_read():

@@ -17,7 +17,7 @@ from jaxaug.decode.video.references import References
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Codec, Table, plan_runs
 from jaxaug.errors import DecodeError
-from tests.videos import KINDS, all_frames, kind, turned, video
+from tests.videos import CONTAINERS, KINDS, all_frames, kind, turned, video
 
 MAX_PIXELS = 2**20
 
@@ -29,14 +29,18 @@ def decoded(data, numbers):
         return frames, file.packets_read
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [*KINDS, *CONTAINERS])
 def test_any_frames_are_those_of_the_whole_video(name):
-    data = kind(name)
+    assert len(all_frames(kind(name))) == 30
+    check_frames(kind(name))
+
+
+def check_frames(data):
+    """Compare any frames with those that PyAV decodes from the start."""
     expected = all_frames(data)
-    assert len(expected) == 30
     rng = np.random.default_rng(0)
-    for count in (1, 2, 3, 8, 30):
-        numbers = rng.choice(30, count, replace=False)
+    for count in (1, 2, 3, 8, len(expected)):
+        numbers = rng.choice(len(expected), count, replace=False)
         found, _ = decoded(data, numbers)
         assert set(found) == set(numbers.tolist())
         for number, planes in found.items():
@@ -45,10 +49,15 @@ def test_any_frames_are_those_of_the_whole_video(name):
             np.testing.assert_array_equal(planes.chroma, whole.chroma)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [*KINDS, *CONTAINERS])
 def test_times_are_those_of_the_stream(name):
-    expected = [frame.time for frame in all_frames(kind(name))]
-    with VideoFile(memoryview(kind(name)), MAX_PIXELS) as file:
+    check_times(kind(name))
+
+
+def check_times(data):
+    """Compare the times of all frames with PyAV's."""
+    expected = [frame.time for frame in all_frames(data)]
+    with VideoFile(memoryview(data), MAX_PIXELS) as file:
         np.testing.assert_allclose(file.table.seconds, expected, rtol=0, atol=1e-9)
 
 
