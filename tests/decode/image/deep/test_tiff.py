@@ -293,3 +293,23 @@ def test_damage_is_found_in_the_header():
     assert reason(bytes(broken), **form) == ""
     with pytest.raises(DecodeError, match="TIFF: "):
         decode(bytes(broken), **form)
+
+
+@pytest.mark.parametrize("part", [{"rowsperstrip": 7}, {"tile": (16, 16)}])
+def test_damaged_lzw_has_the_verdict_and_the_numbers_of_tifffile(part):
+    """Of what tifffile's decoder takes no number may differ."""
+    rng = np.random.default_rng(0)
+    pixels = (rng.integers(0, 40, (24, 33, 3)) * 99).astype(np.uint16)
+    file = tiff(pixels, compression="lzw", **part)
+    form = {"channels": 3, "dtype": "uint16"}
+    np.testing.assert_array_equal(decode(file, **form), pixels)
+    for _ in range(12):
+        damaged = bytearray(file)
+        damaged[int(rng.integers(len(file) // 2, len(file)))] ^= 1 << int(rng.integers(8))
+        try:
+            expected = tifffile.imread(io.BytesIO(damaged))
+        except Exception:
+            with pytest.raises(DecodeError):
+                decode(bytes(damaged), **form)
+            continue
+        np.testing.assert_array_equal(decode(bytes(damaged), **form), expected)
