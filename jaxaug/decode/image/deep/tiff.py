@@ -336,7 +336,7 @@ def _fill_part(data: memoryview, layout: Layout, part: int, target: np.ndarray) 
         return
     height, width, each = target.shape
     shape = (place.part[0] if place.tiled else height, place.part[1], each)
-    raw: memoryview | bytes = data[start:]
+    raw: memoryview | bytes | np.ndarray = data[start:]
     if place.compression != _UNCOMPRESSED:
         stop = start + int(place.counts[part])
         raw = _decompress(data[start:stop], place.compression, shape, layout.dtype.itemsize)
