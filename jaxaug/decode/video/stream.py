@@ -1,7 +1,8 @@
 """A video at hand: its table, and the packets that some of its frames need."""
 
+import dataclasses
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,7 @@ def read_table(
     inside = True
     # AVI has no times of presentation: for packets of these codecs FFmpeg makes them up.
     unordered = bool(kind == "avi" and context.name in ("h264", "hevc") and context.has_b_frames)
-    for packet in container.demux(stream):
+    for packet in _demux(container, stream):
         if not packet.size:
             continue
         if len(rows) == _MAX_PACKETS:
@@ -168,7 +169,39 @@ def read_table(
         sizes=sizes,
         **flags,
     )
-    return table, [] if inside else packets
+    return _that_decode(table, packets, context), [] if inside else packets
+
+
+def _demux(container: Any, stream: Any) -> Iterator[Any]:
+    """Yield the packets of a stream."""
+    try:
+        yield from container.demux(stream)
+    except IndexError:  # PyAV's, behind the last one, where other streams began within the file
+        return
+
+
+def _that_decode(table: Table, packets: Sequence[bytes | memoryview], context: Any) -> Table:
+    """Return a table without the frames before the first key frame that need those before it.
+
+    They begin a recording that was not started at a key frame.
+    """
+    first = int(table.keys.argmax())
+    if not table.timed or not table.keys[first]:
+        return table
+    early = table.times < table.times[first]
+    early[:first] = True
+    leading = np.flatnonzero(early & table.shown)
+    if not len(leading):
+        return table
+    make_packet = import_av().Packet
+    seen: list[int] = []
+    for number in range(first, leading[-1] + 1):
+        packet = make_packet(packets[number])
+        packet.pts = packet.dts = int(table.times[number])
+        seen += [frame.pts for frame in context.decode(packet)]
+    seen += [frame.pts for frame in context.decode(None)]
+    context.flush_buffers()
+    return dataclasses.replace(table, shown=table.shown & (~early | np.isin(table.times, seen)))
 
 
 def _place(data: memoryview, position: int | None, content: bytes) -> int:

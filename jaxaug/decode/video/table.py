@@ -77,7 +77,9 @@ class Table:
         """True if every frame has a time of its own, by which it can be found."""
         times = self.times[self.shown]
         distinct = bool((times != NONE).all()) and len(np.unique(times)) == len(times)
-        return distinct and not self.codec.unordered
+        # What is decoded before a key packet is shown before it, but where recordings are joined.
+        behind = self.times < np.maximum.accumulate(self.times)
+        return distinct and not (behind & self.keys).any() and not self.codec.unordered
 
     @cached_property
     def frames(self) -> np.ndarray:
@@ -179,8 +181,9 @@ def plan_runs(table: Table, packets: np.ndarray) -> list[Run]:
     groups: dict[int, list[int]] = {}
     for packet in sorted(set(packets.tolist())):
         before = keys[keys <= packet]
-        if table.timed:
-            before = before[table.times[before] <= table.times[packet]]
+        if table.timed:  # the first one also for those that it leads
+            after = table.times[before] > table.times[packet]
+            before = before[:1] if after.all() else before[~after]
         if not len(before):
             raise DecodeError("frames cannot be decoded: no key frame comes before them")
         groups.setdefault(int(before[-1]), []).append(packet)

@@ -17,7 +17,7 @@ from jaxaug.decode.video.references import References
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Codec, Table, plan_runs
 from jaxaug.errors import DecodeError
-from tests.videos import CONTAINERS, KINDS, all_frames, kind, turned, video
+from tests.videos import CONTAINERS, GOPS, KINDS, all_frames, kind, turned, video
 
 MAX_PIXELS = 2**20
 
@@ -47,6 +47,43 @@ def check_frames(data):
             whole = planes_of(expected[number], Codec())
             np.testing.assert_array_equal(planes.luma, whole.luma)
             np.testing.assert_array_equal(planes.chroma, whole.chroma)
+
+
+@pytest.mark.parametrize("name", ["h264 ts", "mpeg2 ts", "hevc ts"])
+def test_a_recording_may_begin_between_key_frames(name):
+    """Its frames are those that FFmpeg decodes, from the first key frame on."""
+    packets = np.frombuffer(kind(name), np.uint8).reshape(-1, 188)
+    data = packets[len(packets) // 4 :].tobytes()
+    assert len(all_frames(data)) < 30
+    check_frames(data)
+    check_times(data)
+    assert len(decode_video(data)) == len(all_frames(data))
+
+
+def test_joined_recordings_whose_clock_jumps_back_stay_in_order():
+    later = video(container="mpegts", times=[50_000 + 40 * n for n in range(30)], **GOPS)
+    check_frames(later + video(20, container="mpegts", **GOPS))
+
+
+class Late:
+    """A container of PyAV that fails behind the last packet, as where others' streams came late."""
+
+    def __init__(self, container):
+        self._container = container
+
+    def __getattr__(self, name):
+        return getattr(self._container, name)
+
+    def demux(self, stream):
+        yield from self._container.demux(stream)
+        raise IndexError("list index out of range")
+
+
+def test_streams_that_begin_within_a_file_are_other_ones(monkeypatch):
+    data = kind("h264 ts")
+    opened = av.open
+    monkeypatch.setattr(av, "open", lambda *args, **options: Late(opened(*args, **options)))
+    assert len(decode_video(data, frames=[0, -1])) == 2
 
 
 @pytest.mark.parametrize("name", [*KINDS, *CONTAINERS])
