@@ -910,8 +910,25 @@ def test_settings_that_decide_a_shape_are_not_traced(name, field):
 def test_it_lowers_for_every_accelerator(name):
     sample = rows(batch(name), 3)
     platforms = ("cuda", "rocm", "tpu")
-    lowered = jax.export.export(jax.jit(always(name)), platforms=platforms)(KEYS[3], sample)
+    lowered = export(always(name), platforms)(KEYS[3], sample)
     assert lowered.platforms == platforms
+
+
+def export(transform, platforms):
+    """Return the transform as a program for platforms, where NVRTC is installed with its kernels.
+
+    JAX promises nothing for the call of a kernel in a program that is stored.
+    """
+    kernels = jax.export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.ptx")
+    return jax.export.export(jax.jit(transform), platforms=platforms, disabled_checks=[kernels])
+
+
+def test_a_program_for_several_platforms_runs_on_this_one():
+    """A warp is a kernel on CUDA devices."""
+    sample = rows(batch("RandomRotation"), 3)
+    program = export(always("RandomRotation"), ("cpu", "cuda", "tpu"))(KEYS[3], sample)
+    expected = jax.jit(always("RandomRotation"))(KEYS[3], sample)
+    equal(program.call(KEYS[3], sample), expected)
 
 
 @everything

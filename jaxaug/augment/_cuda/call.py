@@ -204,7 +204,9 @@ def _lower(ctx: Any, *operands: Any, kernel: CudaKernel) -> Any:
     return lowered(ctx, *operands)
 
 
-mlir.register_lowering(_kernel_call, _lower, platform="cuda")
+# For all platforms: a program for several holds each branch of `choice.on_gpu` lowered for all of
+# them. Before it is compiled for one the others are dropped.
+mlir.register_lowering(_kernel_call, _lower)
 
 
 @functools.cache
