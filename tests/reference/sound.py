@@ -1,7 +1,8 @@
 """Spectrograms and features in float64, by sums over frames: the oracle of `augment.audio`.
 
 Checked by hand against librosa 0.11, torchaudio 2.11 and kaldi-native-fbank 1.23, whose values
-they give within 1e-5 of the peak. The mel filters are built frequency by frequency.
+they give within 1e-5 of the peak, and of odd windows against DALI 2.4, too. The mel filters are
+built frequency by frequency.
 """
 
 import numpy as np
@@ -13,7 +14,8 @@ def frames_of(audio, win, hop, border):
     if border is None:
         starts = range(0, len(audio) - win + 1, hop)
         return np.stack([audio[start : start + win] for start in starts])
-    padded = np.pad(audio, win // 2, mode="reflect" if border == "reflect" else "constant")
+    widths = (win // 2, win - win // 2)
+    padded = np.pad(audio, widths, mode="reflect" if border == "reflect" else "constant")
     return np.stack([padded[i * hop : i * hop + win] for i in range(1 + len(audio) // hop)])
 
 
@@ -22,6 +24,12 @@ def powers(frames, window, n_fft):
     n = np.arange(frames.shape[1])
     waves = np.exp(-2j * np.pi / n_fft * np.outer(n, np.arange(n_fft // 2 + 1)))
     return np.abs((frames * window) @ waves) ** 2
+
+
+def centered(window, n_fft):
+    """Return the window with zeros about it, as librosa and torch fill it up to a transform."""
+    before = (n_fft - len(window)) // 2
+    return np.pad(window, (before, n_fft - len(window) - before))
 
 
 def windows(like, win):
@@ -80,13 +88,16 @@ def mel_bands(spectrum, rate, n_mels, like):
 def log_mel(audio, like, *, rate=16_000, n_fft=512, hop=160, win=400, n_mels=40):
     """Return (powers, mel, logarithms) as the library `like` has them."""
     border = {"librosa": "zero", "kaldi": None}.get(like, "reflect")
-    frames = frames_of(audio, win, hop, border)
+    window = windows(like, win)
+    if like in ("librosa", "torchaudio"):
+        window = centered(window, n_fft)
+    frames = frames_of(audio, len(window), hop, border)
     if like == "kaldi":
         frames = frames * 32768
         frames = frames - frames.mean(axis=1, keepdims=True)
         before = np.concatenate([frames[:, :1], frames[:, :-1]], axis=1)
         frames = frames - 0.97 * before
-    spectrum = powers(frames, windows(like, win), n_fft)
+    spectrum = powers(frames, window, n_fft)
     mel = mel_bands(spectrum, rate, n_mels, like)
     if like == "kaldi":
         return spectrum, mel, np.log(np.maximum(mel, np.finfo(np.float32).eps))

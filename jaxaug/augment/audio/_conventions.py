@@ -18,6 +18,8 @@ class Convention(NamedTuple):
       window: "hann" (periodic), "hann_half" (its samples half a step later) or "povey".
       border: before the first and after the last sample: "zero", "reflect", or None for no frame
         that reaches beyond the sound.
+      padded: True where the transform is centered, and the window in it, by halves that are
+        rounded down: an odd window in an even transform begins a sample earlier.
       mel: the scale, "slaney", "htk" or "kaldi" (of triangles in mel, not in Hz).
       slaney: divide each filter by its width in Hz.
       lowest: frequency of the filters in Hz.
@@ -33,6 +35,7 @@ class Convention(NamedTuple):
     border: str | None
     mel: str
     slaney: bool
+    padded: bool = False
     lowest: float = 0.0
     range_db: float | None = None
     reference: Any = 1.0
@@ -48,8 +51,8 @@ class Convention(NamedTuple):
 
 
 CONVENTIONS = {
-    "librosa": Convention("hann", "zero", "slaney", slaney=True, range_db=80.0),
-    "torchaudio": Convention("hann", "reflect", "htk", slaney=False),
+    "librosa": Convention("hann", "zero", "slaney", slaney=True, padded=True, range_db=80.0),
+    "torchaudio": Convention("hann", "reflect", "htk", slaney=False, padded=True),
     "dali": Convention(
         "hann_half",
         "reflect",

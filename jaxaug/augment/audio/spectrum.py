@@ -69,7 +69,8 @@ def spectrogram(
 
     Args:
       audio: [N] or [N, C], zero beyond its length.
-      n_fft: samples of a transform.
+      n_fft: samples of a transform. Of an odd number librosa and torchaudio leave out a last frame
+        about the sound's end.
       hop: samples between two frames.
       win: samples of the window, at most `n_fft`.
       power: 1 for magnitudes, 2 for powers.
@@ -108,8 +109,8 @@ def _frames(
     if convention.border is None:
         count = frame_count(samples, hop, win, "kaldi")
         return _windowed(_as_kaldi(audio * _FULL_SCALE, count, hop, win), weights)
-    # The window lies in the middle of the transform, and that about every hop-th sample.
-    bordered = _bordered(audio, convention.border, win // 2, length)
+    before = n_fft // 2 - (n_fft - win) // 2 if convention.padded else win // 2
+    bordered = _bordered(audio, convention.border, (before, win - before), length)
     return _windowed(_cut(bordered, 1 + samples // hop, hop, win), weights)
 
 
@@ -132,17 +133,19 @@ def _windowed(frames: Array, weights: np.ndarray) -> Array:
     return frames * weights.reshape(1, -1, *(1 for _ in frames.shape[2:]))
 
 
-def _bordered(audio: Array, border: str, width: int, length: Any) -> Array:
-    """Return audio [N + 2 width, ...] with a border about what is used, zero beyond its length."""
+def _bordered(audio: Array, border: str, widths: tuple[int, int], length: Any) -> Array:
+    """Return audio with borders before and after what is used, zero beyond its length."""
     samples = audio.shape[0]
-    bordered = jnp.pad(audio, ((width, width), *((0, 0) for _ in audio.shape[1:])))
+    before, after = widths
+    bordered = jnp.pad(audio, (widths, *((0, 0) for _ in audio.shape[1:])))
     if border == "zero":
         return bordered
     last = jnp.asarray(samples if length is None else length, jnp.int32) - 1
     period = jnp.maximum(2 * last, 1)
-    away = jnp.arange(1, width + 1, dtype=jnp.int32)
+    head = jnp.arange(-before, 0, dtype=jnp.int32)
+    tail = last + jnp.arange(1, after + 1, dtype=jnp.int32)
     # Only the ends are gathered: a gather of all samples takes as long as the transforms.
-    for place, start in ((-away[::-1], jnp.int32(0)), (last + away, last + 1 + width)):
+    for place, start in ((head, jnp.int32(0)), (tail, last + 1 + before)):
         folded = jnp.abs((place + last) % period - last)
         end = jnp.take(audio, folded, axis=0, mode="clip")
         bordered = lax.dynamic_update_slice_in_dim(bordered, end, start, axis=0)

@@ -41,27 +41,37 @@ def test_features_are_those_of_the_library(like):
     close(audio.MFCC(n_mels=40, like=like)(KEY, WAVE), expected, 1e-5)
 
 
-@pytest.mark.parametrize("length", [1, 2, 150, 900])
-def test_short_sounds_are_reflected_about_both_ends(length):
+@pytest.mark.parametrize("length, win", [(1, 400), (2, 399), (150, 400), (900, 399)])
+def test_short_sounds_are_reflected_about_both_ends(length, win):
     """As np.pad folds them, several times where they are shorter than half of a window."""
     given = np.zeros(900, np.float32)
     given[:length] = WAVE[:length]
     padded = np.zeros(1300)
     folded = np.pad(WAVE[:length].astype(np.float64), 200, mode="reflect")
     padded[: len(folded)] = folded
-    frames = np.stack([padded[start : start + 400] for start in range(0, 901, 160)])
-    expected = reference.powers(frames, reference.windows("torchaudio", 400), 512)
+    frames = np.stack([padded[start : start + win] for start in range(0, 901, 160)])
+    expected = reference.powers(frames, reference.windows("torchaudio", win), 512)
     sample = {"audio": given, "audio_length": jnp.int32(length)}
-    out = audio.Spectrogram(like="torchaudio")(KEY, sample)
+    out = audio.Spectrogram(win=win, like="torchaudio")(KEY, sample)
     used = int(out["audio_length"])
     assert used == 1 + length // 160
     close(out["audio"][:used], expected[:used], 2e-6)
 
 
 @pytest.mark.parametrize("like", LIKE)
-@pytest.mark.parametrize("hop, win", [(64, 102), (100, 100), (120, 50)])
-def test_windows_of_any_width_and_step(like, hop, win):
-    size = {"n_fft": 128, "hop": hop, "win": win}
+@pytest.mark.parametrize(
+    "n_fft, hop, win",
+    [
+        (128, 64, 102),
+        (128, 100, 100),
+        (128, 120, 50),
+        (128, 64, 101),
+        (101, 50, 101),
+    ],
+)
+def test_windows_of_any_width_and_step(like, n_fft, hop, win):
+    """The last of the 960 samples is the middle of a window where `hop` divides them."""
+    size = {"n_fft": n_fft, "hop": hop, "win": win}
     expected, _, _ = reference.log_mel(WAVE[:960], like, **size, n_mels=10)
     close(audio.spectrogram(WAVE[:960], like=like, **size), expected, 2e-6)
 
