@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_batching import sequential_vmap
 
 from jaxaug._typing import Array
 from jaxaug.decode.video.color import doubled, rgb_levels, to_rgb, whole_chroma
@@ -41,6 +42,7 @@ def _whole(luma: Array, chroma: Array, shown: Array, size: Array, color: Array) 
     return to_rgb(luma, *planes, color[0], color[1], inside)
 
 
+@sequential_vmap  # in a batch the branches of `_apart` would be selections, which XLA fuses
 def _in_stages(luma: Array, chroma: Array, shown: Array, size: Array, color: Array) -> Array:
     """Return the same frame by frame, in stages that stay in the cache.
 

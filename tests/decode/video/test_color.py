@@ -128,3 +128,17 @@ def test_stages_for_cpus_give_what_one_computation_gives(canvas, whole):
         expected = to_rgb(luma, *planes, color[0], color[1], mask)
         np.testing.assert_array_equal(stages(luma, chroma, shown, size, color), expected)
         np.testing.assert_array_equal(_whole(luma, chroma, shown, size, color), expected)
+
+
+def test_stages_of_a_batch_are_those_of_each_clip():
+    rng = np.random.default_rng(0)
+    clips = [rng.integers(0, 256, (2, 3, *form), np.uint8) for form in ((6, 8), (2, 3, 4))]
+    rows = (*clips, np.ones((2, 3), bool), np.array([[6, 8], [5, 7]]), np.zeros((2, 4), np.int32))
+    batch = jax.jit(jax.vmap(frames_to_rgb))
+    for row, found in enumerate(batch(*rows)):
+        np.testing.assert_array_equal(found, frames_to_rgb(*(each[row] for each in rows)))
+    single, several = (
+        str(jax.make_jaxpr(function)(*arguments)).count("cond[")
+        for function, arguments in ((frames_to_rgb, [each[0] for each in rows]), (batch, rows))
+    )
+    assert single == several == 4  # the platform, and three stages
