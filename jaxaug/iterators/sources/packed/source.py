@@ -454,9 +454,10 @@ def _around(
 
 def _index_place(index: PathLike) -> str:
     """Return the path of the file or folder of an index; a folder ends with "/" or is there."""
-    if is_remote(os.fspath(index)):
-        return os.fspath(index)
-    place = local_path(index)
-    if os.fspath(index).endswith("/"):
+    name = os.fspath(index).removeprefix("file://")  # fsspec would show readers half of a file
+    if is_remote(name):
+        return name
+    place = local_path(name)
+    if name.endswith("/"):
         os.makedirs(place, exist_ok=True)
     return place

@@ -583,6 +583,14 @@ def test_what_a_verification_found_is_kept_in_a_store(five, store):
     assert WebDataset(five / "*.tar", **options).read(np.arange(3))["image"].lengths[2] == 0
 
 
+def test_a_url_of_a_file_is_its_path(five, tmp_path):
+    index = f"file://{tmp_path}/new/"
+    source = WebDataset(five / "*.tar", nulls="count", index=index)
+    assert os.path.dirname(source.index_path) == f"{tmp_path}/new"
+    again = WebDataset(five / "*.tar", nulls="count", index=index[:-1])
+    assert again.index_path == source.index_path and everything(again) == everything(source)
+
+
 @pytest.mark.parametrize("damage", ["cut", "bits", "other"])
 def test_a_damaged_index_in_a_store_is_made_anew(five, scans, store, damage):
     system, _ = store
