@@ -67,14 +67,26 @@ def samples(name, dtype, channels, rest=0):
     for row, (height, width) in enumerate(sizes):
         values = rng.random((height, width, channels)) * 0.7 + 0.15
         pixels[row, :height, :width] = (values * TOP[dtype]).astype(dtype)
-    return {"image": jnp.asarray(pixels), "size": jnp.asarray(sizes)}
+    sample = {"image": jnp.asarray(pixels), "size": jnp.asarray(sizes)}
+    if CASES[name].mask:
+        sample["mask"] = jnp.asarray(rng.integers(0, 7, pixels.shape[:3], np.uint8))
+    return sample
+
+
+def given_references(name, channels):
+    """Return the arguments that are pictures, with as many channels as the images have."""
+    given = CASES[name].arguments
+    bank = {key: given[key] for key in ("references", "elements") if key in given}
+    more = {"references": 0, "elements": 1}  # an element has its opacity behind its colors
+    return {key: np.asarray(bank[key])[..., np.arange(channels + more[key]) % 3] for key in bank}
 
 
 @functools.cache
-def run_of(name):
+def run_of(name, channels):
     """Return the compiled laws: a call, a replay, a call that never applies, one of floats."""
-    chain = augment.Compose([always(name)])
-    never = augment.Compose([build(name, p=0.0)]) if has_p(name) else None
+    bank = given_references(name, channels)
+    chain = augment.Compose([build(name, **bank, **({"p": 1.0} if has_p(name) else {}))])
+    never = augment.Compose([build(name, **bank, p=0.0)]) if has_p(name) else None
 
     def laws(key, sample):
         image = sample["image"]
@@ -92,7 +104,7 @@ def run_of(name):
 @pytest.mark.parametrize("name, dtype, channels", combinations())
 def test_laws_of_deep_images(name, dtype, channels):
     given = samples(name, dtype, channels)
-    run = run_of(name)
+    run = run_of(name, channels)
     out = jax.device_get(run(KEYS, given))
     image = out["called"]["image"]
     output = issubclass(getattr(augment, name), augment.Output)
