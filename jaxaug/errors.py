@@ -15,10 +15,11 @@ class JaxaugError(Exception):
 
 
 class DecodeError(JaxaugError):
-    """The bytes of one record are not an image that can be decoded.
+    """The bytes of one record cannot be decoded.
 
     Attributes:
       reason: the fault of the bytes, in one clause.
+      medium: "image", "sound" or "video", as the message calls what has no record's number.
       index: the number of the record in its source, or its row in the batch without a source.
       file: the path of the record; None for one in memory.
       byte_count: the length of the record; None if it was never read.
@@ -32,15 +33,17 @@ class DecodeError(JaxaugError):
         self,
         reason: str,
         *,
+        medium: str = "image",
         index: int | None = None,
         file: str | None = None,
         byte_count: int | None = None,
     ):
         self.reason = reason
+        self.medium = medium
         self.index = index
         self.file = file
         self.byte_count = byte_count
-        where = "image" if index is None else f"record {index}"
+        where = medium if index is None else f"record {index}"
         details = [file] if file else []
         if byte_count is not None:
             details.append(f"{byte_count} bytes")
@@ -49,7 +52,8 @@ class DecodeError(JaxaugError):
 
     def __reduce__(self):
         # Keyword-only arguments do not survive the default pickling of exceptions.
-        return _rebuild_decode_error, (self.reason, self.index, self.file, self.byte_count)
+        arguments = (self.reason, self.medium, self.index, self.file, self.byte_count)
+        return _rebuild_decode_error, arguments
 
 
 class SourceError(JaxaugError):
@@ -95,5 +99,5 @@ class PrecisionWarning(UserWarning):
     """
 
 
-def _rebuild_decode_error(reason, index, file, byte_count):
-    return DecodeError(reason, index=index, file=file, byte_count=byte_count)
+def _rebuild_decode_error(reason, medium, index, file, byte_count):
+    return DecodeError(reason, medium=medium, index=index, file=file, byte_count=byte_count)

@@ -68,7 +68,7 @@ def decode_audio(
     try:
         return _window(view, start, seconds, dtype, max_samples)
     except AudioError as error:
-        raise DecodeError(str(error), byte_count=len(view)) from None
+        raise DecodeError(str(error), medium="sound", byte_count=len(view)) from None
 
 
 def _window(

@@ -9,6 +9,7 @@ from jaxaug.decode.video.color import to_rgb, whole_chroma
 from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.planes import Planes
 from jaxaug.decode.video.stream import VideoFile
+from jaxaug.errors import DecodeError
 
 MAX_PIXELS = 2**24  # of a frame: 4,096 x 4,096; 8K has twice as many
 _EARLY = 1e-6  # seconds: see `clips`
@@ -57,9 +58,13 @@ def decode_video(
     """
     if frames is not None and times is not None:
         raise ValueError("`times` must be left out beside `frames`, got both.")
-    with VideoFile(view_of(data), max_pixels) as video:
-        numbers = _numbers(video.table.seconds, frames, times)
-        found = {frame.number: _rgb(frame.planes) for frame in decode_frames(video, numbers)}
+    view = view_of(data)
+    try:
+        with VideoFile(view, max_pixels) as video:
+            numbers = _numbers(video.table.seconds, frames, times)
+            found = {frame.number: _rgb(frame.planes) for frame in decode_frames(video, numbers)}
+    except DecodeError as error:
+        raise DecodeError(error.reason, medium="video", byte_count=len(view)) from error
     return np.stack([found[number] for number in numbers.tolist()])
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import io
+import pickle
 import sys
 
 import av
@@ -33,6 +34,8 @@ def no_moov() -> bytes:
 def reason(data: bytes, **options) -> str:
     with pytest.raises(DecodeError) as caught:
         decode_video(data, **options)
+    assert str(caught.value).startswith(f"cannot decode video ({len(data)} bytes): ")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     return caught.value.reason
 
 
