@@ -217,6 +217,12 @@ def test_channels_that_cannot_be_are_told_at_construction():
         ValueError, match="ColorJitter needs images of 3 channels, and Normalize be"
     ):
         augment.Compose([augment.RandomHorizontalFlip(), jitter, bands])
+    four = np.zeros((1, 5, 6, 4), np.uint8)
+    for of_four in (augment.HistogramMatching, augment.PixelDistributionAdaptation, augment.FDA):
+        with pytest.raises(ValueError, match=f"3 channels, and {of_four.__name__} behind it of 4"):
+            augment.Compose([jitter, of_four(four)])
+    with pytest.raises(ValueError, match=r"OverlayElements needs .* 3 .* Normalize .* of 13"):
+        augment.Compose([augment.OverlayElements(four), bands])
     augment.Compose([jitter, augment.Lambda(lambda key, image: image), bands])
     augment.Compose([jitter, augment.Normalize(0.5, 0.2)])
 

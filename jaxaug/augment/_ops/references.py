@@ -325,6 +325,11 @@ class HistogramMatching(ImageOp):
     _: KW_ONLY
     p: float = 0.5
 
+    @property
+    def wanted_channels(self) -> int:
+        """Those of the references."""
+        return self.references.shape[1]
+
     def make_params(self, key: Key, info: ImageInfo) -> Picked:
         """Draw the reference and the weight."""
         del info
@@ -362,6 +367,11 @@ class PixelDistributionAdaptation(ImageOp):
     _: KW_ONLY
     p: float = 0.5
 
+    @property
+    def wanted_channels(self) -> int:
+        """Those of the references."""
+        return self.references.shape[2]
+
     def make_params(self, key: Key, info: ImageInfo) -> Picked:
         """Draw the reference and the weight."""
         del info
@@ -398,6 +408,11 @@ class FDA(ImageOp):
     beta_range: Range = field(default=(0.0, 0.1), metadata=converter(as_static_range, 0.0, 0.5))
     _: KW_ONLY
     p: float = 0.5
+
+    @property
+    def wanted_channels(self) -> int:
+        """Those of the references."""
+        return self.references.shape[3]
 
     def make_params(self, key: Key, info: ImageInfo) -> Picked:
         """Draw the reference and the share."""
@@ -447,6 +462,11 @@ class OverlayElements(Pointwise):
     elements: References = field(metadata=converter(as_elements))
     _: KW_ONLY
     p: float = 0.5
+
+    @property
+    def wanted_channels(self) -> int:
+        """Those of the elements, less their opacity."""
+        return self.elements.shape[3] - 1
 
     def make_params(self, key: Key, info: ImageInfo) -> Placed:
         """Draw the element and its place."""
