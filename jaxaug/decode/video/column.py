@@ -24,7 +24,6 @@ from jaxaug.decode.video.convert import frames_to_rgb
 from jaxaug.decode.video.decode_video import MAX_PIXELS, decode_video
 from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.host_frames import PLANES, HostCanvases, HostFrames
-from jaxaug.decode.video.nvdec.engines import REPORTED
 from jaxaug.decode.video.planes import Planes
 from jaxaug.decode.video.stored import StoredVideos, table_of
 from jaxaug.decode.video.stream import VideoFile, import_av
@@ -240,6 +239,8 @@ def _takes_engines(backend: str, codecs: Sequence[str]) -> bool:
     "auto" takes all of the host's.
     """
     if backend == "auto" and jax.default_backend() == "gpu":
+        from jaxaug.decode.video.nvdec.engines import REPORTED
+
         return sum(codec in REPORTED for codec in codecs) * 2 > len(codecs)
     return backend == "nvdec"
 
