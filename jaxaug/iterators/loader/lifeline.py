@@ -26,6 +26,7 @@ from jaxaug.iterators.loader.state import Cursor
 _TICK_SECONDS = 0.5
 _CONNECT_SECONDS = 10.0
 _FLUSH_SECONDS = 3.0  # that the end of a process waits until it has told the others
+_REQUEST_SECONDS = 5.0  # that it waits for the answer to a request of the thread
 _MAX_LINE = 1 << 20  # bytes: whoever sends more is none of ours
 
 
@@ -131,7 +132,7 @@ class Lifeline:
       rank: the number of this process.
       ranks: the numbers of all of them, ascending.
       host: a name of this machine under which the others reach it, for the first process.
-      watch: called at every tick, in the thread.
+      watch: called at every tick, in the thread; once `leaving` is set, it must not call JAX.
 
     Attributes:
       others: the other processes.
@@ -169,6 +170,7 @@ class Lifeline:
         self._history: list[bytes] = []  # for those that connect later
         self._links: dict[socket.socket, tuple[int | None, bytearray]] = {}
         self._selector = selectors.DefaultSelector()
+        self._in_jax = threading.Lock()  # held by the thread while it calls JAX
         self._token = secrets.token_hex(8)
         self._thread = threading.Thread(target=self._run, name="jaxaug-lifeline", daemon=True)
 
@@ -197,6 +199,9 @@ class Lifeline:
         self.post(stops, why=why, failed=failed)
         while self._outbox and time.monotonic() - self.leaving < _FLUSH_SECONDS:
             time.sleep(0.01)
+        # A thread that comes back from C++ to a Python that ends makes the process abort.
+        if self._in_jax.acquire(timeout=_REQUEST_SECONDS):
+            self._in_jax.release()
 
     def flush(self) -> None:
         """Send what was posted; in the thread."""
@@ -221,7 +226,8 @@ class Lifeline:
                     else:
                         self._receive(event.fileobj)
                 self.flush()
-                self._watch(self)
+                with self._in_jax:
+                    self._watch(self)
         except Exception:  # the Loaders go on without: JAX's own heartbeat is left
             warnings.warn(
                 "jaxaug sees no more whether the other processes live; JAX ends this one about "
@@ -236,7 +242,9 @@ class Lifeline:
         server = socket.create_server(("", 0), family=family, dualstack_ipv6=both, backlog=4096)
         self._selector.register(server, selectors.EVENT_READ)
         address = [self._host(), server.getsockname()[1], self._token]
-        self.client.key_value_set(self._key, json.dumps(address))
+        with self._in_jax:
+            if self.leaving is None:
+                self.client.key_value_set(self._key, json.dumps(address))
         return server
 
     def _connect(self) -> None:
@@ -249,10 +257,10 @@ class Lifeline:
         link.sendall(json.dumps(hello).encode() + b"\n")
 
     def _address(self) -> list[Any] | None:
-        try:
-            return json.loads(self.client.key_value_try_get(self._key))
-        except RuntimeError:  # jax.errors.JaxRuntimeError: not there yet
-            return None
+        with self._in_jax, contextlib.suppress(RuntimeError):  # of JAX: not there yet
+            if self.leaving is None:
+                return json.loads(self.client.key_value_try_get(self._key))
+        return None
 
     def _add(self, link: socket.socket, rank: int | None) -> None:
         link.settimeout(_CONNECT_SECONDS)

@@ -57,9 +57,9 @@ class Watch:
 
     def __call__(self, lifeline: Lifeline) -> None:
         """Look once."""
-        self._answer(lifeline)
-        self._look_for_notice(lifeline)
         if lifeline.leaving is None:  # then JAX clears its backends, and a look would make new ones
+            self._answer(lifeline)
+            self._look_for_notice(lifeline)
             if lifeline.ended:
                 self._end_if_stuck(lifeline)
         elif lifeline.failed:
