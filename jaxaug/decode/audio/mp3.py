@@ -11,8 +11,6 @@ info tag rev 1" (Xing, Info and LAME); Fraunhofer, "VBRI".
 
 import functools
 import itertools
-import math
-import struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +20,8 @@ from jaxaug.decode.audio.libraries import miniaudio
 
 _MONO = 3  # of the two bits of a mode
 _FIXED = 0xFFFE0C00  # bits of a header that all frames of a stream share: version, layer, rate
-_UNPACK = struct.Struct(">I").unpack_from
-_PATTERN = 512  # frames after which the rest of a constant rate is guessed; it repeats after 441
-_MAX_WAIT = 1 << 15
+_KIND = 0x001E0CC0  # version, layer, rate and mode
+_BLOCK = 1 << 19  # bytes in which headers are looked for at once
 _MAX_SEARCHED = 1 << 20  # bytes without a frame
 _FIRST_SEARCHED = 1 << 11  # of them, more than a frame; then twice as many, and so on
 _RESERVOIR = 511
@@ -77,7 +74,7 @@ def find_frames(data: memoryview) -> Stream:
     if place < 0:
         raise AudioError("it is no MP3 that can be decoded: it has no frames of a known length")
     word = _word(data, place)
-    format_ = _Format(word)
+    format_ = _format(word & _KIND)
     places = _walk(data, place, format_)
     told, skipped, added = None, 0, 0
     if len(places):
@@ -87,7 +84,7 @@ def find_frames(data: memoryview) -> Stream:
             places = places[1:]
     if len(places):
         word = _word(data, int(places[0, 0]))  # a tag may have another mode
-        format_ = _Format(word)
+        format_ = _format(word & _KIND)
     modes = np.frombuffer(data, np.uint8)[places[:, 0] + 3] >> 6
     if ((modes == _MONO) != (format_.channels == 1)).any():
         raise AudioError("its frames have one channel and two: decode it to a file of one kind")
@@ -125,26 +122,19 @@ class _Format:
         self.side = (17, 32)[self.channels - 1] if first else (9, 17)[self.channels - 1]
         unit = 4 if self.layer == 1 else 1
         self.lengths = [0] * 32
-        self._kilobits = (_MPEG1 if first else _MPEG2)[self.layer]
-        for number, kilobits in enumerate(self._kilobits, 1):
+        for number, kilobits in enumerate((_MPEG1 if first else _MPEG2)[self.layer], 1):
             units = self.samples // (8 * unit) * kilobits * 1000 // self.rate
             self.lengths[2 * number] = units * unit
             self.lengths[2 * number + 1] = (units + 1) * unit
 
-    def by_header(self, fixed: int) -> dict[int, int]:
-        """Return the lengths by the first 24 bits of the headers of a stream."""
-        free = (0, 0x100, 0x10000, 0x10100)  # a private bit, and that of a checksum
-        bits = [(number >> 1) << 12 | (number & 1) << 9 for number in range(len(self.lengths))]
-        return {
-            (fixed | bits[number] | other) >> 8: length
-            for number, length in enumerate(self.lengths)
-            if length
-            for other in free
-        }
+    def length(self, word: int) -> int:
+        """Return the bytes of the frame of a header."""
+        return self.lengths[word >> 11 & 0x1E | word >> 9 & 1]
 
-    def kilobits(self, length: int) -> int:
-        """Return the rate of the frame of a length without padding, or with it."""
-        return self._kilobits[self.lengths.index(length) // 2 - 1]
+
+@functools.cache
+def _format(word: int) -> _Format:
+    return _Format(word)
 
 
 def is_frame(word: Any) -> Any:
@@ -186,30 +176,25 @@ def _behind_tags(data: memoryview) -> int:
     return place
 
 
-def _find_frame(data: memoryview, place: int, fixed: int | None = None) -> int:
-    """Return the next place of a frame that another one, or the end, follows; -1 for none.
-
-    Args:
-      data: the file.
-      place: where the search begins.
-      fixed: of the frames of the stream; None for any.
-    """
-    first, end = place, min(place + _MAX_SEARCHED, len(data) - 3)
+def _find_frame(data: memoryview, place: int) -> int:
+    """Return the next place of a frame that another one, or the end, follows; -1 for none."""
+    word = _word(data, place)
+    if is_frame(word) and place + _format(word & _KIND).length(word) <= len(data):
+        return place  # it may be the only one, before something else
+    end = min(place + _MAX_SEARCHED, len(data) - 3)
     size = _FIRST_SEARCHED
     while place < end:
         stop = min(place + size, end)
         values = np.frombuffer(data[place : stop + 3], np.uint8)
         starts = place + np.flatnonzero((values[:-3] == 0xFF) & (values[1:-2] >= 0xE0))
         words = _words(data, starts)
-        good = is_frame(words) & (True if fixed is None else words & _FIXED == fixed)
+        good = is_frame(words)
         starts, words = starts[good], words[good]
         table = _lengths()
         ends = starts + table[words >> 17 & 15, words >> 12 & 15, words >> 10 & 3, words >> 9 & 1]
         after = _words(data, ends)
         follows = is_frame(after) & ((after ^ words) & _FIXED == 0)
-        # What comes first may be the only one, before something else.
-        alone = (ends < len(data)) & (starts == first) & (fixed is None)
-        found = np.flatnonzero(follows | (ends == len(data)) | alone)
+        found = np.flatnonzero(follows | (ends == len(data)))
         if len(found):
             return int(starts[found[0]])
         place, size = stop, 2 * size
@@ -228,90 +213,45 @@ def _words(data: memoryview, places: np.ndarray) -> np.ndarray:
 
 
 def _walk(data: memoryview, place: int, format_: _Format) -> np.ndarray:
-    """Return the places of the frames from one on, int64[n, 2]: where each begins and ends."""
-    fixed = _word(data, place) & _FIXED
-    lengths = format_.by_header(fixed)
-    pattern = _Pattern(data, fixed, format_)
-    parts = [np.zeros((0, 2), np.int64)]
-    while 0 <= place <= len(data) - 4:
-        places = _walk_some(data, place, lengths, pattern.wait)
-        if not len(places):
-            place = _find_frame(data, place, fixed)  # tags at the end, or damage
-            continue
-        parts.append(places)
-        if len(places) == pattern.wait:
-            places = pattern.after(places)
-            parts.append(places)
-        place = int(parts[-1][-1, 1] if len(parts[-1]) else parts[-2][-1, 1])
-    found = np.concatenate(parts)
+    """Return the places of the frames from one on, int64[n, 2]: where each begins and ends.
+
+    All headers are found at once, then what lies between frames, or looks like one inside of one.
+    """
+    starts, ends = _headers(data, place, format_)
+    following = np.searchsorted(starts, ends)
+    follows = np.append(starts, -1)[following] == ends
+    jumps = np.flatnonzero(~follows | (following != np.arange(1, len(starts) + 1)))
+    good = np.flatnonzero(follows | (ends == len(data)))
+    parts = [slice(0, 0)]
+    first = 0
+    while first < len(starts):
+        jump = jumps[np.searchsorted(jumps, first)]
+        parts.append(slice(first, jump + 1))
+        first = int(following[jump])
+        if not follows[jump]:  # tags at the end, or damage
+            after = int(np.searchsorted(good, first))
+            first = int(good[after]) if after < len(good) else len(starts)
+            if first < len(starts) and starts[first] - ends[jump] > _MAX_SEARCHED:
+                break
+    found = np.concatenate([np.stack([starts[part], ends[part]], axis=1) for part in parts])
     return found[found[:, 1] <= len(data)]
 
 
-def _walk_some(data: memoryview, place: int, lengths: dict[int, int], most: int) -> np.ndarray:
-    """Return the places int64[n, 2] of frames that follow each other, `most` at most."""
-    starts = []
-    last = len(data) - 4
-    length = lengths.get
-    for _ in range(most):
-        found = length(_UNPACK(data, place)[0] >> 8) if place <= last else None
-        if found is None:
-            break
-        starts.append(place)
-        place += found
-    bounds = np.array([*starts, place], np.int64)
-    return np.stack([bounds[:-1], bounds[1:]], axis=1)
-
-
-class _Pattern:
-    """Finds the frames of a constant rate many at a time.
-
-    Their lengths alternate between two, as the ends of frames of the exact length, rounded down,
-    do; after some frames it is known where in that pattern they are. All are compared with what
-    their headers say.
-
-    Attributes:
-      wait: frames to look at one by one before the next try.
-    """
-
-    def __init__(self, data: memoryview, fixed: int, format_: _Format):
-        self._bytes = np.frombuffer(data, np.uint8)
-        self._fixed = fixed >> 8
-        self._format = format_
-        self.wait = _PATTERN
-
-    def after(self, places: np.ndarray) -> np.ndarray:
-        """Return the frames int64[n, 2] behind the last one of some, as far as the pattern goes."""
-        found = places[-_PATTERN:]
-        if np.ptp(found[:, 1] - found[:, 0]) > 4:  # of layer 1, where padding has the most bytes
-            self.wait = min(2 * self.wait, _MAX_WAIT)
-            return found[:0]
-        starts = self._guess(found)
-        ends = np.append(starts, 0)[1:]
-        read = [self._bytes[starts + k].astype(np.int64) for k in range(3)]
-        words = read[0] << 16 | read[1] << 8 | read[2]
-        lengths = np.array(self._format.lengths)[words >> 3 & 30 | words >> 1 & 1]
-        good = (words & (_FIXED >> 8) == self._fixed) & (starts + lengths == ends)
-        count = len(good) if good.all() else int(np.argmin(good))
-        self.wait = _PATTERN if count else min(2 * self.wait, _MAX_WAIT)
-        return np.stack([starts, ends], axis=1)[:count]
-
-    def _guess(self, found: np.ndarray) -> np.ndarray:
-        """Return where the frames behind some should begin, int64[n], all inside of the file."""
-        lengths = found[:, 1] - found[:, 0]
-        shortest = int(lengths.min())
-        kilobits = self._format.kilobits(shortest)
-        units = kilobits * 1000 * self._format.samples
-        per = 8 * self._format.rate
-        divisor = math.gcd(units, per)
-        units, per = units // divisor, per // divisor
-        steps = np.arange(len(found) + 1)
-        ends = np.append(found[:, 0], found[-1, 1]) - found[0, 0]
-        # The first frame begins at a part of a byte, of which `per` make one.
-        low = max(0, int((ends * per - steps * units).max()))
-        count = max(0, (len(self._bytes) - int(found[0, 0])) * per // units - 1)
-        steps = np.arange(len(found), max(count, len(found)))
-        starts = found[0, 0] + (steps * units + low) // per
-        return starts[: int(np.searchsorted(starts, len(self._bytes) - 4))]
+def _headers(data: memoryview, place: int, format_: _Format) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places int64[n] of what looks like headers of a stream, and where frames end."""
+    fixed = _word(data, place) & _FIXED
+    second, third = fixed >> 16 & 0xFF, fixed >> 8 & 0xFF
+    lengths = np.repeat(np.array(format_.lengths), 2)  # the last bit is private
+    starts, ends = [], []
+    for begin in range(place, len(data) - 3, _BLOCK):
+        values = np.frombuffer(data[begin : begin + _BLOCK + 3], np.uint8)
+        found = np.flatnonzero((values[:-3] == 0xFF) & (values[1:-2] & 0xFE == second))
+        bits = values[found + 2]
+        size = lengths[bits >> 2 & 0x3C | bits & 3]
+        good = (bits & 0x0C == third) & (size > 0)
+        starts.append(begin + found[good])
+        ends.append(starts[-1] + size[good])
+    return np.concatenate(starts), np.concatenate(ends)
 
 
 def _read_tag(frame: bytes, side: int) -> tuple[int | None, int, int]:
@@ -363,7 +303,7 @@ def _data_bytes(data: memoryview, stream: Stream, frame: int) -> int:
     """Return the bytes of a frame that are data of layer 3: what may serve as a reservoir."""
     start = int(stream.starts[frame])
     checked = 0 if data[start + 1] & 1 else 2  # a checksum lies behind the header
-    return int(stream.ends[frame]) - start - 4 - checked - _Format(stream.word).side
+    return int(stream.ends[frame]) - start - 4 - checked - _format(stream.word & _KIND).side
 
 
 def _lead(data: memoryview, stream: Stream, frame: int) -> int:
@@ -406,7 +346,7 @@ def _filler(stream: Stream) -> tuple[bytes, int]:
     """
     if stream.layer != 3:
         return b"", 0
-    format_ = _Format(stream.word)
+    format_ = _format(stream.word & _KIND)
     highest = 14
     word = stream.word & ~0xF200 | 0x10000 | highest << 12  # neither padding nor checksum
     length = format_.lengths[2 * highest]

@@ -271,7 +271,7 @@ def constant(frames):
     return b"".join(head + bytes(length - 4) for head, length in zip(heads, lengths))
 
 
-def test_mp3_that_ends_where_its_frames_are_guessed():
+def test_mp3_of_a_constant_rate_that_ends_or_changes():
     for count in (511, 512, 513, 514, 515):
         assert len(read_header(memoryview(constant(count))).table.starts) == count
     other = bytearray(constant(600))
@@ -294,3 +294,12 @@ def test_frames_of_a_constant_rate_are_found_many_at_a_time():
             damaged = data[:start] + bytes(7) + data[start + 7 :]
             found = read_header(memoryview(damaged)).table.starts
             np.testing.assert_array_equal(found, np.delete(header.table.starts, place))
+
+
+def test_what_looks_like_a_header_inside_of_a_frame_is_none():
+    """Also where headers are looked for in parts of a file."""
+    for count, other in ((3, 1), (1500, 1257), (1500, 1258)):
+        data = bytearray(constant(count))
+        starts = read_header(memoryview(bytes(data))).table.starts
+        data[starts[other] + 100 : starts[other] + 104] = data[:4]
+        np.testing.assert_array_equal(read_header(memoryview(bytes(data))).table.starts, starts)
