@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._typing import Array, Device
 from jaxaug.sharding._mesh import (
@@ -125,11 +125,12 @@ class RowLayout:
     def output(self) -> NamedSharding:
         """The sharding of what a compiled call gives: the global one where both are the same.
 
-        They are where all rows are local, each on one device, in the order of the mesh.
+        They are where all rows are local, each on one device, in the order of the mesh. Its axis
+        must be named and typed as ours, or JAX would refuse a program that shows devices to its
+        primitives, as one with kernels does.
         """
-        mesh = self.sharding.mesh
-        same_devices = isinstance(mesh, Mesh) and list(mesh.devices.flat) == list(self.devices)
-        return self.sharding if same_devices and self.ranges == sorted(self.ranges) else self.split
+        same = self.sharding.mesh == self.split.mesh and self.ranges == sorted(self.ranges)
+        return self.sharding if same else self.split
 
     def assemble(self, array: Array) -> Array:
         """Return local rows on our mesh as rows of the global batch."""

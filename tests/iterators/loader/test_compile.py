@@ -217,6 +217,12 @@ def test_everything_works_inside_of_set_mesh(source, name):
             assert len(decoder.decode(jpegs(2)).pixels) == 2
 
 
+def test_a_chain_with_kernels_takes_a_mesh_of_another_axis_name(source):
+    sharding = batch_sharding(jax.make_mesh((2,), ("d",), devices=jax.devices("cpu")[:2]))
+    with Loader(source, 4, transform=augment.RandomResizedCrop(24), sharding=sharding) as loader:
+        assert next(loader)["image"].sharding == sharding
+
+
 @pytest.mark.parametrize(
     "held, kind",
     [
