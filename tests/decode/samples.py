@@ -85,6 +85,13 @@ def patch_sof(file: bytes, offset: int, new: bytes) -> bytes:
     return file[:at] + new + file[at + len(new) :]
 
 
+def twelve_bits(file: bytes) -> bytes:
+    """A JPEG of 8 bits whose frame says 12: the levels are those of before, but 128 is 2048."""
+    frame = re.search(rb"\xff[\xc0-\xc2\xc9\xca]\0[\x0b\x11\x14]\x08", file)
+    file = patch_sof(file, 4, b"\x0c")
+    return file[: frame.start() + 1] + bytes([max(0xC1, frame[0][1])]) + file[frame.start() + 2 :]
+
+
 def insert(file: bytes, segment: bytes, at: int = 2) -> bytes:
     return file[:at] + segment + file[at:]
 
@@ -168,27 +175,30 @@ RARE = {  # with the pixels that they hold
 # ---- lossless JPEG, which no library here writes
 
 
-def lossless(pixels: np.ndarray, predictor: int = 1, extra: bytes = b"", table: int = 0) -> bytes:
-    """uint8[h, w] or uint8[h, w, 3] as a lossless JPEG (SOF3, ITU-T T.81 annex H); `extra` segments
-    first.
+def lossless(
+    pixels: np.ndarray, predictor: int = 1, extra: bytes = b"", table: int = 0, bits: int = 8
+) -> bytes:
+    """[h, w] or [h, w, 3] of so many bits as a lossless JPEG (SOF3, ITU-T T.81 annex H); `extra`
+    segments first.
     """
     samples = pixels.reshape(*pixels.shape[:2], -1).astype(int)
     height, width, count = samples.shape
-    bits = []
+    codes = min(bits + 2, 17)  # categories, each with its number as code
+    length = codes.bit_length()
+    text = ""
     for y, x, each in np.ndindex(samples.shape):
-        difference = int(samples[y, x, each] - _predicted(samples[:, :, each], y, x, predictor))
+        difference = samples[y, x, each] - _predicted(samples[:, :, each], y, x, predictor, bits)
+        difference = int(difference + 2**15) % 2**16 - 2**15
         size = abs(difference).bit_length()
-        bits.append(format(size, "04b"))  # category k has the code k of four bits
-        if size:
-            bits.append(
-                format(difference if difference > 0 else difference + (1 << size) - 1, f"0{size}b")
-            )
-    text = "".join(bits)
+        text += format(size, f"0{length}b")
+        if 0 < size < 16:
+            text += format(difference % (1 << size) - (difference < 0), f"0{size}b")
     text += "1" * (-len(text) % 8)
     data = int(text, 2).to_bytes(len(text) // 8, "big").replace(b"\xff", b"\xff\0")
-    frame = struct.pack(">BHHB", 8, height, width, count)
+    frame = struct.pack(">BHHB", bits, height, width, count)
     frame += b"".join(bytes([each + 1, 0x11, 0]) for each in range(count))
-    huffman = bytes([table, 0, 0, 0, 10, *[0] * 12, *range(10)])
+    counts = [codes * (each == length) for each in range(1, 17)]
+    huffman = bytes([table, *counts, *range(codes)])
     scan = bytes(
         [count, *sum(((each + 1, table << 4) for each in range(count)), ()), predictor, 0, 0]
     )
@@ -196,10 +206,10 @@ def lossless(pixels: np.ndarray, predictor: int = 1, extra: bytes = b"", table: 
     return b"\xff\xd8" + extra + segments + data + b"\xff\xd9"
 
 
-def _predicted(plane: np.ndarray, y: int, x: int, predictor: int) -> int:
+def _predicted(plane: np.ndarray, y: int, x: int, predictor: int, bits: int) -> int:
     """T.81 table H.1; along the first line and column from the left and from above."""
     if not y:
-        return plane[0, x - 1] if x else 128
+        return plane[0, x - 1] if x else 1 << bits - 1
     if not x:
         return plane[y - 1, 0]
     a = plane[y, x - 1]

@@ -9,6 +9,7 @@ from jaxaug.decode.image.deep import (
     avif,
     dicom,
     heic,
+    jpeg,
     jpeg2000,
     jpegxl,
     netpbm,
@@ -23,11 +24,12 @@ from jaxaug.decode.image.orientation import TRANSPOSE, upright
 from jaxaug.errors import DecodeError
 
 # Each has read_layout(data, page), which raises DecodeError for what is no good file, and
-# decode(data, layout), which returns [h, w, samples].
+# decode(data, layout), which returns [h, w, samples]. The header of a JPEG is read with all others.
 _READERS: dict[str, ModuleType] = {
     "AVIF": avif,
     "DICOM": dicom,
     "HEIC": heic,
+    "JPEG": jpeg,
     "JPEG2000": jpeg2000,
     "JPEGXL": jpegxl,
     "NPY": arrays,
@@ -47,10 +49,15 @@ def read_layout(data: memoryview, format: str, form: PixelForm, max_pixels: int)
       DecodeError: it cannot, or it is no good image.
     """
     layout = _open(data, format, form.page)
+    check_layout(layout, format, form, max_pixels)
+    return layout
+
+
+def check_layout(layout: Layout, format: str, form: PixelForm, max_pixels: int) -> None:
+    """Raise DecodeError for an image that is too large, or cannot have a form."""
     reason = too_large(layout, max_pixels) or misfit(layout, form)
     if reason:
         raise DecodeError(f"{format}: {reason}")
-    return layout
 
 
 def decode_deep(

@@ -145,7 +145,7 @@ def decode_as(encoded: Encoded, form: PixelForm, max_pixels: int, truncated: str
 
 
 def _check_strictly(data: memoryview, header: Headers) -> None:
-    """Raise DecodeError for a JPEG that libjpeg warns of; Pillow raises for other formats."""
+    """Raise DecodeError for a JPEG that libjpeg warns of; other formats' libraries raise."""
     from PIL import ImageFile
 
     if ImageFile.LOAD_TRUNCATED_IMAGES:
@@ -153,7 +153,7 @@ def _check_strictly(data: memoryview, header: Headers) -> None:
             "`strict` must be False while PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True, with which "
             "Pillow fills up what is missing: set it to False."
         )
-    if header.kind == JPEG:
+    if header.color:
         check_jpeg_strictly(data, header)
 
 
@@ -167,9 +167,6 @@ def decode_unchanged(data: memoryview, header: Headers) -> np.ndarray:
     Raises:
       DecodeError: the pixels cannot be read, or Pillow would change them.
     """
-    if header.kind == DEEP:
-        pixels = decode_stored(data, format_of(data) or "", header.layout)
-        return pixels[..., 0] if pixels.shape[2] == 1 else pixels
     if suits_turbojpeg(header):
         height, width = header.original_size().tolist()
         gray = header.color == GRAY
@@ -181,7 +178,10 @@ def decode_unchanged(data: memoryview, header: Headers) -> np.ndarray:
     orientation = int(header.orientation)
 
     def decode(data: memoryview | bytes) -> np.ndarray:
-        return pillow.upright_unchanged(data, format, orientation)
+        if header.kind != DEEP:
+            return pillow.upright_unchanged(data, format, orientation)
+        pixels = decode_stored(memoryview(data), format, header.layout)
+        return pixels[..., 0] if pixels.shape[2] == 1 else pixels
 
     return despite_damage(decode, data, header)
 
@@ -224,7 +224,12 @@ def _decode_form(
 ) -> np.ndarray:
     """Return the upright pixels [h, w, channels] of an image in any form, shrunk to `size`."""
     if header.kind == DEEP:
-        return decode_deep(data, format_of(data) or "", header.layout, form, size)
+        format = format_of(data) or "JPEG"
+
+        def decode(data: memoryview | bytes) -> np.ndarray:
+            return decode_deep(memoryview(data), format, header.layout, form, size)
+
+        return despite_damage(decode, data, header)
     if form.channels in COLORS:
         return _decode_colors(data, header, size, str(form.channels))
 

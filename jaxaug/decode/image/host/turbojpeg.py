@@ -50,11 +50,11 @@ _BETWEEN_SCANS = frozenset((SOS, DHT, DAC, DQT, DNL, DRI, COM, *range(APP0, APP0
 
 def suits_turbojpeg(header: Headers) -> bool:
     """Return True for a JPEG whose colors the TurboJPEG interface reads as they are stored."""
-    if header.coding == LOSSLESS:
+    if header.kind != JPEG or header.coding == LOSSLESS:
         return False
     if header.color in (YCBCR, RGB):
         return int(header.sampling) in _SAMPLINGS
-    return header.kind == JPEG and header.color == GRAY
+    return header.color == GRAY
 
 
 def scaled_sides(header: Headers, scale: int) -> tuple[int, int]:
@@ -96,7 +96,7 @@ def despite_damage(decode: Callable[[Any], _T], data: memoryview, header: Header
     try:
         return decode(data)
     except DecodeError:
-        if header.kind == JPEG:
+        if header.color:
             for repaired in _repaired_jpegs(data, int(header.color)):
                 with contextlib.suppress(DecodeError):
                     return decode(repaired)
@@ -140,7 +140,8 @@ def check_jpeg_strictly(data: memoryview, header: Headers) -> None:
 
     From its image data on it must have nothing but markers that T.81 allows, up to its end marker,
     and libjpeg-turbo must decode it whole without a warning. Of those that the TurboJPEG interface
-    does not read (unusual samplings, lossless), Pillow must decode the pixels.
+    does not read (unusual samplings, lossless), Pillow must decode the pixels. Of other than 8 bits
+    only the markers are looked at.
 
     Args:
       data: the bytes of a JPEG.
@@ -149,6 +150,8 @@ def check_jpeg_strictly(data: memoryview, header: Headers) -> None:
     fault = _marker_fault(data, int(header.scan_offset))
     if fault:
         raise DecodeError(fault)
+    if header.kind != JPEG:
+        return
     if header.color in (CMYK, YCCK):
         _decode_strictly(data, "CMYK")
     elif suits_turbojpeg(header):

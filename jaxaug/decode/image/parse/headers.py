@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxaug.decode._types import Encoded, memory_view
 from jaxaug.decode.image import pillow
+from jaxaug.decode.image.deep import jpeg
 from jaxaug.decode.image.deep import read as deep
 from jaxaug.decode.image.form import COLORS, USUAL, PixelForm
 from jaxaug.decode.image.orientation import upright_size
@@ -149,6 +150,9 @@ def read_headers(
         _read_jpegs(headers, starts, stops, rows=rows, max_scanned=max_scanned, truncated=truncated)
     if not form.is_usual:
         _refuse_jpegs(headers, form)
+    deep_jpegs = (headers.kind == JPEG) & (headers.precision != 8)
+    for row in deep_jpegs.nonzero()[0].tolist():
+        _take_deep_jpeg(headers, row, form, max_pixels)
     others = headers.kind == BAD
     if np.count_nonzero(others):
         _read_others(headers, encoded, others, max_pixels, form)
@@ -228,6 +232,7 @@ def _read_jpegs(
     for row, fault in failures.items():
         _refuse(headers, jpegs[row], fault)
     lossless = (headers.kind[jpegs] == JPEG) & (headers.coding[jpegs] == LOSSLESS)
+    lossless &= headers.precision[jpegs] == 8
     if lossless.any() and not pillow.reads_lossless_jpegs():
         for row in jpegs[lossless].tolist():
             reason = "a lossless JPEG: Pillow reads these with libjpeg-turbo 3 or later"
@@ -353,6 +358,24 @@ def _open_deep(
     if not layout.by_pillow:
         headers.kind[row] = DEEP
         headers.layout[row] = layout
+
+
+def _take_deep_jpeg(headers: Headers, row: int, form: PixelForm, max_pixels: int) -> None:
+    """Leave a good JPEG of other than 8 bits to its reader, or refuse it."""
+    try:
+        layout = jpeg.layout(
+            height=int(headers.height[row]),
+            width=int(headers.width[row]),
+            components=int(headers.components[row]),
+            bits=int(headers.precision[row]),
+            orientation=int(headers.orientation[row]),
+        )
+        deep.check_layout(layout, "JPEG", form, max_pixels)
+    except DecodeError as error:
+        _refuse(headers, row, error.reason)
+        return
+    headers.kind[row] = DEEP
+    headers.layout[row] = layout
 
 
 def _refuse_jpegs(headers: Headers, form: PixelForm) -> None:

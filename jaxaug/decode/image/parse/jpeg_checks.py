@@ -39,11 +39,14 @@ from jaxaug.decode.image.parse.jpeg_segments import (
 from jaxaug.decode.image.parse.memory_windows import as_bytes, read_windows
 
 MAX_SIDE = 65500  # libjpeg's JPEG_MAX_DIMENSION
-_MAX_DC_SYMBOL = 15  # a bit count, T.81 F.1.2.1
+_MAX_DC_SYMBOL = 15  # a bit count, T.81 F.1.2.1; one more in lossless files, H.1.2.2
 
 # Values of `Checks.sides`; 0 is a good one.
 SIDE_ZERO = 1
 SIDE_TOO_LARGE = 2
+# Values of `Checks.bad_huffman`; 0 is a good one.
+HUFFMAN_LOSSLESS = 1  # good in a lossless file
+HUFFMAN_MALFORMED = 2
 
 IS_FRAME = make_table(dict.fromkeys(FRAMES, 1), 0).astype(bool)
 
@@ -128,8 +131,8 @@ class Checks(NamedTuple):
       tables: 1 for each one defined: four quantization tables, four Huffman tables of DC
         coefficients, four of AC coefficients.
       frames: number of SOF segments, at most 2.
-      bad_quantization, bad_huffman, bad_restart, bad_conditioning: 1 if such a segment is
-        malformed.
+      bad_quantization, bad_restart, bad_conditioning: 1 if such a segment is malformed.
+      bad_huffman: the same of Huffman tables, 0, `HUFFMAN_LOSSLESS` or `HUFFMAN_MALFORMED`.
       jfif: 1 with a JFIF segment.
       adobe: 0 without an Adobe segment, 1 with transform 0, 2 with another transform.
       unusual: 1 if the header holds bytes between its segments, a DNL or DAC segment, or a
@@ -292,18 +295,18 @@ def _read_huffman(segments: Segments, checks: np.ndarray, stops: np.ndarray) -> 
         symbols_at = position + 17
         position = position + _HUFFMAN_SIZE[first] + symbols
 
-        good = _fits_huffman(position, stop, symbols=symbols, space=sums[:, 1])
-        dc = (good & (first < 16)).nonzero()[0]
-        good[dc] = _has_good_dc_symbols(table[dc][:, 17:], symbols[dc], symbols_at[dc])
+        fits = _fits_huffman(position, stop, symbols=symbols, space=sums[:, 1])
+        fault = np.where(fits, 0, HUFFMAN_MALFORMED).astype(np.uint8)
+        dc = (fits & (first < 16)).nonzero()[0]
+        fault[dc] = _dc_faults(table[dc][:, 17:], symbols[dc], symbols_at[dc])
         checks["tables"][row, _HUFFMAN_PLACE[first]] = 1
-        checks["bad_huffman"][row[~good]] = 1
-        position[~good] = NOWHERE  # what follows a malformed table is not looked at
+        np.maximum.at(checks["bad_huffman"], row, fault)
+        # What follows a malformed table is not looked at.
+        position[fault == HUFFMAN_MALFORMED] = NOWHERE
 
 
-def _has_good_dc_symbols(
-    first_symbols: np.ndarray, counts: np.ndarray, addresses: np.ndarray
-) -> np.ndarray:
-    """Return bool[k], True for DC tables whose symbols are bit counts.
+def _dc_faults(first_symbols: np.ndarray, counts: np.ndarray, addresses: np.ndarray) -> np.ndarray:
+    """Return uint8[k], the faults of DC tables, whose symbols must be bit counts.
 
     Args:
       first_symbols: uint8[k, 16], the first bytes at the addresses.
@@ -314,11 +317,16 @@ def _has_good_dc_symbols(
     excess = excess.view(np.uint64)  # 16 bytes as two numbers
     doubtful = (counts > 16) | ((excess[:, 0] | excess[:, 1]) > 0)
 
-    good = ~doubtful
+    faults = np.zeros(len(counts), np.uint8)
     for table in doubtful.nonzero()[0].tolist():
         symbols = memory_view(int(addresses[table]), int(counts[table]))
-        good[table] = max(symbols) <= _MAX_DC_SYMBOL
-    return good
+        faults[table] = _dc_fault(max(symbols))
+    return faults
+
+
+def _dc_fault(largest: int) -> int:
+    """Return the fault of a DC table by its largest symbol."""
+    return min(max(largest - _MAX_DC_SYMBOL, 0), HUFFMAN_MALFORMED)
 
 
 def _fits_huffman(position: Any, stop: Any, *, symbols: Any, space: Any) -> Any:
@@ -502,16 +510,17 @@ def _collect_quantization(collector: _Collector, data: memoryview, at: int, afte
 
 
 def _collect_huffman(collector: _Collector, data: memoryview, at: int, after: int) -> None:
-    places, good = _huffman_tables(data[at + 4 : after].tobytes())
+    places, fault = _huffman_tables(data[at + 4 : after].tobytes())
     for place in places:
         collector.tables[place] = 1
-    collector.bad_huffman |= not good
+    collector.bad_huffman = max(collector.bad_huffman, fault)
 
 
 @lru_cache(2**9)  # most files have the tables of T.81 annex K
-def _huffman_tables(payload: bytes) -> tuple[tuple[int, ...], bool]:
-    """Return the places of the tables in a DHT segment, and True if all are well formed."""
+def _huffman_tables(payload: bytes) -> tuple[tuple[int, ...], int]:
+    """Return the places of the tables in a DHT segment, and their fault."""
     places = []
+    fault = 0
     at = 0
     while at < len(payload):
         first = payload[at]
@@ -523,10 +532,12 @@ def _huffman_tables(payload: bytes) -> tuple[tuple[int, ...], bool]:
         space = sum(count << 15 - length for length, count in enumerate(counts))
         at += _HUFFMAN_SIZES[first] + symbols
         if not _fits_huffman(at, len(payload), symbols=symbols, space=space):
-            return tuple(places), False
-        if first < 16 and symbols and max(payload[symbols_at:at]) > _MAX_DC_SYMBOL:
-            return tuple(places), False
-    return tuple(places), True
+            return tuple(places), HUFFMAN_MALFORMED
+        if first < 16 and symbols:
+            fault = max(fault, _dc_fault(max(payload[symbols_at:at])))
+        if fault == HUFFMAN_MALFORMED:
+            break
+    return tuple(places), fault
 
 
 def _collect_restart(collector: _Collector, data: memoryview, at: int, after: int) -> None:

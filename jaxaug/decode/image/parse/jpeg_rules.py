@@ -23,7 +23,8 @@ CMYK = 4
 YCCK = 5
 
 LOSSLESS = 3  # SOF number
-_DECODABLE = (0, 1, 2, LOSSLESS, 9, 10)  # baseline, extended, progressive; 9 and 10 arithmetic
+# SOF number -> bits a sample: baseline, extended, progressive, lossless; 9 and 10 arithmetic.
+_PRECISIONS = {0: (8,), 1: (8, 12), 2: (8, 12), LOSSLESS: range(2, 17), 9: (8, 12), 10: (8, 12)}
 _PROGRESSIVE = (2, 10)
 _FIRST_ARITHMETIC = 8  # SOF number from which entropy coding is arithmetic
 _ARITHMETIC_LOSSLESS = 11
@@ -113,18 +114,18 @@ def _check_scan_components(checks: Checks, components: list[Component]) -> str |
 def _check_table_segments(checks: Checks, components: list[Component]) -> str | None:
     if checks.bad_quantization:
         return "a malformed JPEG quantization table"
-    if checks.bad_huffman:
+    if checks.bad_huffman > (checks.coding == LOSSLESS):
         return "a malformed JPEG Huffman table"
     return None
 
 
 def _check_coding(checks: Checks, components: list[Component]) -> str | None:
-    if checks.coding not in _DECODABLE:
+    if checks.coding not in _PRECISIONS:
         lossless = checks.coding == _ARITHMETIC_LOSSLESS
         name = "an arithmetic lossless" if lossless else "a hierarchical"
         return f"{name} JPEG (SOF{checks.coding})"
-    if checks.precision != 8:
-        return f"a JPEG of {checks.precision} bits a sample, not 8"
+    if checks.precision not in _PRECISIONS[checks.coding]:
+        return f"a JPEG (SOF{checks.coding}) of {checks.precision} bits a sample"
     return None
 
 
@@ -192,7 +193,7 @@ def _check_lossless_scan(checks: Checks, components: list[Component]) -> str | N
     if checks.coding != LOSSLESS:
         return None
     predictor, zero, transform = checks.scan_parameters
-    if not (1 <= predictor <= 7 and zero == 0 and transform < 8):
+    if not (1 <= predictor <= 7 and zero == 0 and transform < checks.precision):
         return "a lossless JPEG scan with wrong parameters"
     if checks.scan_count < len(components):  # libjpeg-turbo 3 does not decode all of these
         return "a lossless JPEG of several scans"

@@ -20,6 +20,7 @@ from jaxaug.decode.image.deep.libraries import library
 from jaxaug.decode.image.parse.other_formats import format_of
 from jaxaug.errors import DecodeError, PrecisionWarning
 from tests.decode.image.deep.files import decode, numbers, reason
+from tests.decode.samples import lossless
 from tests.images import encode, picture
 
 
@@ -337,6 +338,7 @@ def test_arrays_are_not_decoded():
 def test_a_missing_library_is_named(monkeypatch):
     """By the verdict on a file that needs it; 8 bits go on without."""
     deep = imagecodecs.png_encode(levels(16, 9, 14))
+    jpeg = lossless(levels(16, 9, 14), bits=16)
     jpeg_xl = imagecodecs.jpegxl_encode(picture(0, 9, 14))
     frame = dicom(levels(12, 1, 9, 14))
     library.cache_clear()
@@ -345,6 +347,7 @@ def test_a_missing_library_is_named(monkeypatch):
     try:
         assert "PNG images of 16 bits need imagecodecs: pip install" in reason(deep, dtype="uint16")
         assert reason(encode(picture(0, 9, 14), "PNG"), dtype="uint16") == ""
+        assert "JPEGs of 16 bits need imagecodecs: pip" in reason(jpeg, dtype="uint16")
         assert "JPEG XL images need imagecodecs" in reason(jpeg_xl)
         assert "DICOM images need pydicom" in reason(frame, channels=1)
     finally:
