@@ -147,6 +147,22 @@ class ColumnDecoder:
         """Return bool[n], where a record of `decode_rows` is longer than the bound allows."""
         return np.zeros(len(next(iter(arrays.values()))), bool)
 
+    def extents(self, arrays: Mapping[str, Any]) -> "Mapping[str, Any]":
+        """Return how far arrays are used, int[n, k] of their first k sides; beyond they are zeros.
+
+        `Loader(keep=)` keeps no more of them. Arrays that are not named are used in full.
+
+        Args:
+          arrays: those of `decode_rows` that are not named here, of NumPy or JAX.
+        """
+        del arrays
+        return {}
+
+    def expected_extents(self, column: Column) -> Mapping[str, np.ndarray]:
+        """Return the `extents` of all records, or of a sample, before any is decoded."""
+        del column
+        return {}
+
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the shape and dtype of each of one record's arrays, after `decode_rows`."""
         raise NotImplementedError(

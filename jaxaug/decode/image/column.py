@@ -178,6 +178,15 @@ class Image(ColumnDecoder):
         assert self.canvas is not None
         return arrays["size"][:, 0] > (self.rows or self.canvas[0])
 
+    def extents(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the sizes of the images on their canvases."""
+        return {"pixels": arrays["size"]}
+
+    def expected_extents(self, column: Column) -> dict[str, np.ndarray]:
+        """Return the sizes by an index, or of a sample of the records."""
+        assert self.canvas is not None
+        return {"pixels": fit_size(_sizes_in(column, self.form), self.canvas)}
+
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the forms of a canvas, of its sizes and of the EXIF orientation."""
         assert self.canvas is not None
@@ -474,14 +483,17 @@ def pick_canvas(column: Column, form: PixelForm) -> tuple[tuple[int, int], bool]
     Where an index tells all sides, or holds all headers, all are used; else those of 1,000 records.
     """
     sides = column.summary() if form.is_usual else None
-    if sides is not None:
-        return canvas_of_sides(sides)
+    return canvas_of(_sizes_in(column, form)) if sides is None else canvas_of_sides(sides)
+
+
+def _sizes_in(column: Column, form: PixelForm) -> np.ndarray:
+    """Return int32[k, 2], (height, width) of all images of a column, or of 1,000."""
     stored = column.stored() if form.is_usual else None
     if stored is None:
         parts = column.sample(_SAMPLED_RECORDS)
         stored = [read_headers(part, form=form) for part in parts]
     sizes = [np.zeros((0, 2), np.int32), *map(good_sizes, stored)]  # lists may have no image
-    return canvas_of(np.concatenate(sizes))
+    return np.concatenate(sizes)
 
 
 def good_sizes(headers: Headers) -> np.ndarray:

@@ -18,6 +18,7 @@ import numpy as np
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.iterators.loader.kept import KEPT, RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
+from jaxaug.iterators.loader.row_slots import RowSlots, used_bytes
 from jaxaug.iterators.loader.rows import ROW_NAMES, RowPacking, RowSchema
 from jaxaug.iterators.sources.protocol import Source
 from jaxaug.sharding._assemble import RowLayout
@@ -34,6 +35,7 @@ class HostStore(RecordStore):
       rows: the form of the rows.
       length: of the source, in records.
       layout: the devices that rows are copied to.
+      expected: the extents of the rows, as `RowSchema.expected_extents` has them.
       room: for how many records; for all by default.
       planned: how many of these are expected; all by default.
 
@@ -47,70 +49,86 @@ class HostStore(RecordStore):
         length: int,
         layout: RowLayout,
         *,
+        expected: Any,
         room: int | None = None,
         planned: int | None = None,
     ):
         super().__init__(rows, length, layout)
         room = length if room is None else room
         self._planned = room if planned is None else planned
-        shapes = rows.shapes(len(layout.rows))
-        self._packing = RowPacking(rows.split(shapes)[0])
-        values = {name: tree for name, tree in shapes.items() if name not in ROW_NAMES}
-        leaves, self._tree = jax.tree.flatten(values)
-        columns = [jax.ShapeDtypeStruct((room, *x.shape[1:]), x.dtype) for x in leaves]
-        self.nbytes = sum(map(_bytes_of, columns)) // room * self._planned
-        self._columns = self._allocate(columns)
+        self._packing = RowPacking(rows.split(rows.shapes(len(layout.rows)))[0])
+        leaves, self._tree = jax.tree.flatten(_values(rows.shapes(1)))
+        each = [jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for leaf in leaves]
+        extents = self._tree.flatten_up_to(expected)
+        self.nbytes = math.ceil(sum(map(used_bytes, each, extents)) * self._planned)
+        self._slots = self._allocate(
+            [jax.ShapeDtypeStruct((room, *row.shape), row.dtype) for row in each],
+            [extent is not None for extent in extents],
+        )
         self._threads = min(_THREADS, usable_cpus())
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="jaxaug-gather")
 
     def take(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> Any:
-        numbers = np.where(valid, self._places_of(indices), 0)
-        values = self._tree.unflatten([self._gathered(each, numbers) for each in self._columns])
+        values = self._values_at(np.where(valid, self._places_of(indices), 0))
         host, device = self._rows.split(values | self._rows.names(read, indices, valid))
         return jax.device_put((device, self._packing.pack(host)), self._layout.split)
 
     def close(self) -> None:
-        self._columns = []
+        self._slots = []
         self._pool.shutdown()
-
-    def _gathered(self, column: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Return rows of a column, copied by several threads where they are many bytes."""
-        rows = np.empty((len(numbers), *column.shape[1:]), column.dtype)
-        count = min(self._threads, rows.nbytes // _THREAD_BYTES)
-
-        def copy(part: slice) -> None:
-            # Without the GIL. "raise" would copy once more, in case that a number is wrong.
-            column.take(numbers[part], axis=0, out=rows[part], mode="clip")
-
-        if count < 2:
-            copy(slice(None))
-            return rows
-        bounds = np.linspace(0, len(numbers), count + 1).astype(int).tolist()
-        parts = [slice(*each) for each in itertools.pairwise(bounds)]
-        deque(self._pool.map(copy, parts), maxlen=0)
-        return rows
 
     def write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
         good = np.flatnonzero(indices != PADDING)
         places = self._places_of(indices[good])
-        values = {name: tree for name, tree in rows.items() if name not in ROW_NAMES}
-        for column, value in zip(self._columns, self._tree.flatten_up_to(values)):
+        values = _values(rows)
+        extents = self._tree.flatten_up_to(self._rows.extents(values))
+        for slots, value, extent in zip(self._slots, self._tree.flatten_up_to(values), extents):
             shards = value if isinstance(value, list) else [value]
-            column[places] = np.concatenate([np.asarray(each) for each in shards])[good]
+            column = np.concatenate([np.asarray(each) for each in shards])
+            slots.write(places, column[good], None if extent is None else extent[good])
         return ()
+
+    def _values_at(self, places: np.ndarray) -> Any:
+        """Return the values of rows; those that are used in full tell the extents of the others."""
+        full = [None if each.tight else self._gathered(each, places, None) for each in self._slots]
+        extents = self._tree.flatten_up_to(self._rows.extents(self._tree.unflatten(full)))
+        found = [
+            self._gathered(slots, places, extent) if slots.tight else column
+            for slots, column, extent in zip(self._slots, full, extents)
+        ]
+        return self._tree.unflatten(found)
+
+    def _gathered(
+        self, slots: RowSlots, places: np.ndarray, extents: np.ndarray | None
+    ) -> np.ndarray:
+        """Return rows of a column, copied by several threads where they are many bytes."""
+        rows = slots.empty(len(places))
+        count = min(self._threads, rows.nbytes // _THREAD_BYTES)
+
+        def copy(part: slice) -> None:
+            slots.read(places[part], None if extents is None else extents[part], rows[part])
+
+        if count < 2:
+            copy(slice(None))
+            return rows
+        bounds = np.linspace(0, len(places), count + 1).astype(int).tolist()
+        parts = [slice(*each) for each in itertools.pairwise(bounds)]
+        deque(self._pool.map(copy, parts), maxlen=0)
+        return rows
 
     def _places_of(self, indices: np.ndarray) -> np.ndarray:
         """Return the places of records in the columns."""
         return indices
 
-    def _allocate(self, columns: list[jax.ShapeDtypeStruct]) -> list[np.ndarray]:
-        """Return an array for each column; the kernel gives memory to what is written."""
-        self._check_memory()
-        return [np.zeros(each.shape, each.dtype) for each in columns]
-
-    def _check_memory(self) -> None:
-        """Raise MemoryError where the planned records exceed what is free."""
+    def _allocate(self, columns: list[jax.ShapeDtypeStruct], tight: list[bool]) -> list[RowSlots]:
+        """Return slots for each column."""
         check_space("host", self.nbytes, self._planned, free_host_bytes())
+        return [RowSlots(each, tight=is_tight) for each, is_tight in zip(columns, tight)]
+
+
+def _values(rows: dict[str, Any]) -> dict[str, Any]:
+    """Return rows, or their shapes, without their names."""
+    return {name: tree for name, tree in rows.items() if name not in ROW_NAMES}
 
 
 class DiskStore(HostStore):
@@ -124,15 +142,18 @@ class DiskStore(HostStore):
       layout: the devices that rows are copied to.
       directory: holds a folder for each source and way of decoding it.
       source: of the records.
+      expected: the extents of the rows, as `RowSchema.expected_extents` has them.
 
     Raises:
       MemoryError: they do not fit; OSError: the files cannot be made.
     """
 
-    def __init__(self, rows: RowSchema, layout: RowLayout, directory: Path, source: Source):
+    def __init__(
+        self, rows: RowSchema, layout: RowLayout, directory: Path, source: Source, *, expected: Any
+    ):
         self._directory = directory
         self._source = source
-        super().__init__(rows, len(source), layout)
+        super().__init__(rows, len(source), layout, expected=expected)
 
     def find(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         kept, bad = super().find(indices)
@@ -150,21 +171,25 @@ class DiskStore(HostStore):
     def _checksum(self, index: int) -> int:
         """Return the checksum of a record and of the state of its file, which is not 0."""
         checksum = zlib.crc32(_file_state(self._source, index))
-        for column in self._columns:
-            checksum = zlib.crc32(column[index : index + 1].view(np.uint8).data, checksum)
+        full = [None if each.tight else each.rows[index : index + 1] for each in self._slots]
+        extents = self._tree.flatten_up_to(self._rows.extents(self._tree.unflatten(full)))
+        for slots, extent in zip(self._slots, extents):
+            checksum = zlib.crc32(slots.used(index, extent).data, checksum)
         return checksum or 1
 
-    def _allocate(self, columns: list[jax.ShapeDtypeStruct]) -> list[np.ndarray]:
+    def _allocate(self, columns: list[jax.ShapeDtypeStruct], tight: list[bool]) -> list[RowSlots]:
         folder = self._make_folder(columns)
         checksums = jax.ShapeDtypeStruct((len(self._state),), np.uint32)
-        files = {
-            folder / f"{number}.bin": each for number, each in enumerate([*columns, checksums])
-        }
-        taken = sum(path.stat().st_blocks * 512 for path in files if path.exists())
+        paths = [folder / f"{number}.bin" for number in range(len(columns) + 1)]
+        taken = sum(path.stat().st_blocks * 512 for path in paths if path.exists())
         free = shutil.disk_usage(folder).free
         check_space(f"disk:{self._directory}", self.nbytes - taken, len(self._state), free)
-        *arrays, self._checksums = map(_mapped, files, files.values())
-        return arrays
+        *slots, sums = (
+            RowSlots(each, tight=is_tight, path=path)
+            for each, is_tight, path in zip([*columns, checksums], [*tight, False], paths)
+        )
+        self._checksums = sums.rows
+        return slots
 
     def _make_folder(self, columns: list[jax.ShapeDtypeStruct]) -> Path:
         """Return the folder of these records, decoded in this way."""
@@ -174,6 +199,7 @@ class DiskStore(HostStore):
             "platform": self._layout.devices[0].platform,  # engines and host differ by rounding
             "decoders": decoders,
             "columns": [f"{np.dtype(each.dtype)} {each.shape}" for each in columns],
+            "slots": "tight",  # of what rows use, at their starts
         }
         described = json.dumps(facts, indent=2)
         name = hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
@@ -202,17 +228,3 @@ def _file_state(source: Source, index: int) -> bytes:
             continue
         state += f"{facts.st_size} {facts.st_mtime_ns} ".encode()
     return state
-
-
-def _mapped(path: Path, column: jax.ShapeDtypeStruct) -> np.ndarray:
-    """Return an array in a file, which is made if need be, with its blocks reserved."""
-    if not _bytes_of(column):
-        return np.zeros(column.shape, column.dtype)  # which no file can be mapped to
-    with path.open("ab") as file:
-        # A write to a map on a full disk would kill the process.
-        os.posix_fallocate(file.fileno(), 0, _bytes_of(column))
-    return np.asarray(np.memmap(path, column.dtype, "r+", shape=column.shape))
-
-
-def _bytes_of(column: jax.ShapeDtypeStruct) -> int:
-    return math.prod(column.shape) * np.dtype(column.dtype).itemsize

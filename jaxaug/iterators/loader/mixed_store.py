@@ -1,8 +1,5 @@
 """Records of which the devices hold as many as they have room for, and the host the others."""
 
-import math
-import mmap
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +20,6 @@ from jaxaug.sharding._assemble import RowLayout
 
 _SPLIT = PartitionSpec("batch")
 _PARTS = 8  # a copy from the host has some eighths of a batch, so that few programs are compiled
-_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
 class RestStore(HostStore):
@@ -33,17 +29,27 @@ class RestStore(HostStore):
       rows: the form of the rows.
       length: of the source, in records.
       layout: the devices that rows are copied to.
-      room: for how many records; what is never written takes no memory.
+      expected: the extents of the rows, as `RowSchema.expected_extents` has them.
+      room: for how many records.
       planned: how many are expected.
 
     Raises:
       MemoryError: the planned ones do not fit.
     """
 
-    def __init__(self, rows: RowSchema, length: int, layout: RowLayout, *, room: int, planned: int):
+    def __init__(
+        self,
+        rows: RowSchema,
+        length: int,
+        layout: RowLayout,
+        *,
+        expected: Any,
+        room: int,
+        planned: int,
+    ):
         self._places = RecordPlaces(length, devices=1, room=room)
         self._placing = threading.Lock()
-        super().__init__(rows, length, layout, room=room, planned=planned)
+        super().__init__(rows, length, layout, expected=expected, room=room, planned=planned)
 
     def write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
         with self._placing:
@@ -53,10 +59,6 @@ class RestStore(HostStore):
     def _places_of(self, indices: np.ndarray) -> np.ndarray:
         _, slots = self._places.find(indices)
         return slots.astype(np.int64)
-
-    def _allocate(self, columns: list[jax.ShapeDtypeStruct]) -> list[np.ndarray]:
-        self._check_memory()
-        return [_unreserved(each) for each in columns]
 
 
 class MixedStore(RecordStore):
@@ -161,11 +163,3 @@ def compacted(asked: np.ndarray, devices: int) -> tuple[np.ndarray, np.ndarray]:
         rows[device, : len(found)] = device * share + found
         places[device, found] = np.arange(len(found))
     return rows.reshape(-1), places.reshape(-1)
-
-
-def _unreserved(column: jax.ShapeDtypeStruct) -> np.ndarray:
-    """Return an array whose memory is taken as it is written, even if it exceeds the host's."""
-    size = math.prod(column.shape) * np.dtype(column.dtype).itemsize
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
-    memory = mmap.mmap(-1, max(size, 1), flags=flags)
-    return np.frombuffer(memory, column.dtype, math.prod(column.shape)).reshape(column.shape)

@@ -264,7 +264,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
             each.check_transform(name, options.transform)
         _check_values(options.transform, first, fitted, reader, int(options.seed))
         reader = _with_parts(reader, fitted, int(options.seed))
-        store, reader = _keep(options, reader, schema, layout)
+        store, reader = _keep(options, first, reader, schema, layout)
     except BaseException:
         decoder.close()
         raise
@@ -332,14 +332,18 @@ def _with_parts(reader: Reader, fitted: Mapping[str, ColumnDecoder], seed: int) 
 
 
 def _keep(
-    options: Options, reader: Reader, schema: RowSchema, layout: RowLayout
+    options: Options, first: Columns, reader: Reader, schema: RowSchema, layout: RowLayout
 ) -> tuple[RecordStore | None, Reader]:
     """Return the store of the records that are kept, and the reader of the others."""
     if options.keep is None:
         return None, reader
     assert isinstance(reader, RecordReader)
     arguments.check_kept(options.keep, schema.decoders)
-    store = _make_store(options, reader, schema, layout)
+    columns = {
+        name: SourceColumn(name, first[name], reader, int(options.seed)) for name in schema.decoders
+    }
+    expected = schema.expected_extents(columns)
+    store = _make_store(options, reader, schema, layout, expected)
     keeping = KeepingReader(
         source=reader.source,
         forms=reader.forms,
@@ -352,18 +356,20 @@ def _keep(
 
 
 def _make_store(
-    options: Options, reader: RecordReader, schema: RowSchema, layout: RowLayout
+    options: Options, reader: RecordReader, schema: RowSchema, layout: RowLayout, expected: Any
 ) -> RecordStore:
-    """Return the store that `keep` names."""
+    """Return the store that `keep` names, of rows with these extents."""
     length = len(reader.source)
     share = arguments.device_share(options.keep)
     if share is not None:
         needed = _count_needed(reader.sampler, length, layout, int(options.batch_size))
-        return _make_device_store(schema, length, layout, needed=needed, share=share)
+        return _make_device_store(
+            schema, length, layout, expected=expected, needed=needed, share=share
+        )
     if options.keep == "host":
-        return HostStore(schema, length, layout)
+        return HostStore(schema, length, layout, expected=expected)
     directory = Path(str(options.keep).removeprefix(arguments.DISK))
-    return DiskStore(schema, layout, directory, reader.source)
+    return DiskStore(schema, layout, directory, reader.source, expected=expected)
 
 
 def _count_needed(sampler: Sampler, length: int, layout: RowLayout, batch_size: int) -> int:
@@ -379,7 +385,13 @@ def _count_needed(sampler: Sampler, length: int, layout: RowLayout, batch_size: 
 
 
 def _make_device_store(
-    schema: RowSchema, length: int, layout: RowLayout, *, needed: int, share: float
+    schema: RowSchema,
+    length: int,
+    layout: RowLayout,
+    *,
+    expected: Any,
+    needed: int,
+    share: float,
 ) -> RecordStore:
     """Return a store on devices for a share of the records that this process needs.
 
@@ -389,7 +401,9 @@ def _make_device_store(
     room = max(int(share * needed), 1)
     if room == length:
         return DeviceStore(schema, length, layout, room=room, share=share)
-    rest = RestStore(schema, length, layout, room=length - room, planned=needed - room)
+    rest = RestStore(
+        schema, length, layout, expected=expected, room=length - room, planned=needed - room
+    )
     device = DeviceStore(schema, length, layout, room=room, share=share)
     return MixedStore(device, rest, rows=schema, length=length, layout=layout)
 

@@ -12,6 +12,7 @@ from jax import lax
 
 from jaxaug._typing import Array
 from jaxaug.decode import ColumnDecoder, Decoded, Ragged
+from jaxaug.decode._column import Column
 from jaxaug.iterators.loader.columns import Form, Forms
 from jaxaug.iterators.loader.keys import split_words
 from jaxaug.iterators.loader.reader import ReadBatch
@@ -176,6 +177,25 @@ class RowSchema:
             "valid": valid,
             "index": index,
         }
+
+    def extents(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return how far the values of rows are used: a tree like them, None where in full."""
+        decoded = values["decoded"]
+        return self._tree_of({name: d.extents(decoded[name]) for name, d in self.decoders.items()})
+
+    def expected_extents(self, columns: Mapping[str, Column]) -> dict[str, Any]:
+        """Return what `extents` will give of all records, or of a sample of them."""
+        return self._tree_of(
+            {name: each.expected_extents(columns[name]) for name, each in self.decoders.items()}
+        )
+
+    def _tree_of(self, extents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what arrays of columns have as a tree like the values of rows."""
+        decoded = {
+            name: {key: extents[name].get(key) for key in each.forms()}
+            for name, each in self.decoders.items()
+        }
+        return {"plain": dict.fromkeys(self.shapes(1)["plain"]), "decoded": decoded}
 
     def split(self, rows: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return a tree of rows without what lies on the devices already, and that, by column."""

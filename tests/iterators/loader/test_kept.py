@@ -345,6 +345,39 @@ def test_memory_and_disk_are_planned_before_they_are_taken(keep, monkeypatch):
         Loader(wider, 4, sharding=devices(2), keep=keep)
 
 
+def varied():
+    """Return images that use from a fifth to all of a canvas of 40 x 56."""
+    sizes = [(8 + 32 * number // (N - 1), 56 - number) for number in range(N)]
+    return [encode(picture(i, *size), quality=90) for i, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_images_of_different_sizes_are_those_without_keep(keep, count):
+    images = varied()
+    images[5] = b"no image"
+    source = InMemory(images, {"label": np.arange(N)})
+    options = {"decode": Image(canvas=(40, 56)), "on_error": "mask", "last_batch": "pad"}
+    with pytest.warns(UserWarning, match="could not be decoded"):
+        records = assert_same_batches(source, keep, sharding=devices(count), **options)
+    assert records == N - 1
+
+
+def test_what_lies_beyond_an_image_takes_no_memory(tmp_path):
+    images = [encode(picture(number, 64, 64), quality=90) for number in range(4)]
+    source = Rereading(images)
+    options = {"decode": Image(canvas=(512, 512)), "sharding": devices(1), "shuffle": False}
+    with Loader(source, 4, **options, keep=f"disk:{tmp_path}") as loader:
+        pixels = np.asarray(next(loader)["image"])
+        planned = loader.stats["kept_bytes"]
+    (file,) = [path for path in tmp_path.rglob("*.bin") if path.stat().st_size == 4 * 512 * 512 * 3]
+    block = file.stat().st_blksize
+    assert file.stat().st_blocks * 512 <= 4 * (64 * 64 * 3 + 2 * block)
+    assert 4 * 64 * 64 * 3 < planned < 4 * (64 * 64 * 3 + 100)
+    with Loader(source, 4, **options, keep="host") as loader:
+        assert loader.stats["kept_bytes"] == planned
+        np.testing.assert_array_equal(np.asarray(next(loader)["image"]), pixels)
+
+
 class Rereading(Counted):
     """Has the same content wherever it is made."""
 
