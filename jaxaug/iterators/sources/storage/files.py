@@ -84,7 +84,8 @@ class Refused(SourceError):
 # The user and password of any URL; the query of a web server, where tokens and signatures are.
 _USER = re.compile(r"(\w[\w+.-]*://)[^/\s'\"]*@")
 _QUERY = re.compile(r"(https?://[^\s'\"?]*)\?[^\s'\")]*")
-_IPV6 = re.compile(r"^(https?://)\[[\w.:%]+\]")  # an address for a host: RFC 3986, section 3.2.2
+# A user and an address for a host, which may have two colons: RFC 3986, section 3.2.
+_COLONS = re.compile(r"^(https?://)([^/?#@]*@)?(\[[\w.:%]+\])?")
 
 
 def hide_secrets(text: str) -> str:
@@ -126,10 +127,10 @@ def is_web(url: str) -> bool:
     """Return True for a URL of a web server, which is no chain of fsspec.
 
     Example:
-      >>> is_web("http://[::1]:80/a.tar"), is_web("http://host/a.zip::b")
+      >>> is_web("http://me:word@[::1]:80/a.tar"), is_web("http://host/a.zip::b")
       (True, False)
     """
-    return "::" not in _IPV6.sub(r"\1", url) and url.startswith(("http://", "https://"))
+    return "::" not in _COLONS.sub(r"\1", url) and url.startswith(("http://", "https://"))
 
 
 def is_index(path: str) -> bool:

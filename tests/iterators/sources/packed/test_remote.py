@@ -1,5 +1,6 @@
 """Files of web servers and object stores, by fsspec."""
 
+import base64
 import http.server
 import importlib
 import socket
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from email.utils import formatdate
 from types import SimpleNamespace
 from typing import ClassVar
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -138,6 +140,25 @@ def test_a_host_that_is_an_address_of_ipv6(server, monkeypatch):
                 take_client(patch, client)
                 source = WebDataset(url + "/a.tar")
                 assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(4)))
+
+
+@pytest.mark.parametrize("user", ["me:word@", "a::b@"])
+@pytest.mark.usefixtures("server")
+def test_a_user_before_an_address_of_ipv6(monkeypatch, user):
+    take_client(monkeypatch, "fsspec")
+    asked = []
+
+    class Guarded(Server):
+        def answer(self, body):
+            asked.append(self.headers["Authorization"])
+            super().answer(body)
+
+    with serving(Guarded, "::1") as (handler6, url):
+        handler6.contents["/a.tar"] = containers.tar(containers.labelled_files(4))
+        source = WebDataset(url.replace("//", f"//{user}") + "/a.tar")
+        assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(4)))
+    name, word = (unquote(each) for each in user[:-1].split(":", 1))
+    assert set(asked) == {"Basic " + base64.b64encode(f"{name}:{word}".encode()).decode()}
 
 
 def test_a_server_that_hangs_holds_up_no_other(server, monkeypatch):
