@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources.storage.files import reason
+from jaxaug.iterators.sources.storage.files import cache_folder, reason
 
 _NAME = "jaxaug-bad.json"
 _VERSION = 1
@@ -24,10 +24,9 @@ _VERSION = 1
 
 def places(root: str, name: str = _NAME) -> tuple[str, str]:
     """Return where what is kept about files below a folder may lie, the better place first."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     digest = hashlib.blake2b(os.fsencode(root), digest_size=8).hexdigest()
     kept = name.removeprefix("jaxaug-")
-    return os.path.join(root, name), os.path.join(cache, "jaxaug", f"{digest}-{kept}")
+    return os.path.join(root, name), os.path.join(cache_folder(), f"{digest}-{kept}")
 
 
 def read_findings(root: str, names: Sequence[str]) -> dict[int, str]:

@@ -10,6 +10,7 @@ and then its fields. Which there are is told by an index.json beside the files.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +20,15 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _items
 from jaxaug.iterators.sources.packed.columns import ColumnBuilder, Place
 from jaxaug.iterators.sources.packed.source import PackedSource
-from jaxaug.iterators.sources.storage.files import hide_secrets, is_remote, local_path, stat_file
+from jaxaug.iterators.sources.storage.files import (
+    Unpack,
+    hide_secrets,
+    is_remote,
+    local_path,
+    stat_file,
+)
 from jaxaug.iterators.sources.storage.read import BlockReader, FileReader
+from jaxaug.iterators.sources.storage.unpacked import UNPACK
 
 INDEX = "index.json"
 
@@ -40,10 +48,18 @@ class Field(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """What an index.json tells: paths, and their fields."""
+    """What an index.json tells.
+
+    Attributes:
+      paths: of the files.
+      fields: of their records.
+      packed: how the files are unpacked, and the most that is in each; None where none is
+        compressed.
+    """
 
     paths: list[str]
     fields: list[Field]
+    packed: tuple[Unpack, list[int]] | None = None
 
 
 class Chunked(PackedSource):
@@ -86,7 +102,8 @@ class Chunked(PackedSource):
             raise SourceError(f"`label`, `features`: {what} (label=None for none). {_items.TEXTS}.")
         _items.check_different(self._names)
         options = {"image": image, "mask": mask, "features": self._names, "fields": chunks.fields}
-        super().__init__(chunks.paths, json.loads(json.dumps(options)), **more)
+        options = json.loads(json.dumps(options))
+        super().__init__(chunks.paths, options, packed=chunks.packed, **more)
 
     def _scan(
         self, reader: BlockReader, columns: ColumnBuilder, report: Callable[[int], None]
@@ -149,17 +166,28 @@ class Chunked(PackedSource):
         return {name: text.decode("utf-8", "replace") for name, text in found.items() if text}
 
 
-def check_unpacked(stored: str, unpacked: str, compression: str) -> None:
-    """Raise SourceError unless a compressed file lies unpacked where its library unpacks it to."""
-    try:
-        stat_file(unpacked)
-    except SourceError as error:
-        before, after = (hide_secrets(each).rpartition("/")[2] for each in (stored, unpacked))
-        raise SourceError(
-            f"{hide_secrets(stored)!r} is compressed ({compression}), so that no record can be "
-            f"reached alone: unpack each file beside it ({before!r} to {after!r}), which is then "
-            "read, or write them with compression=None."
-        ) from error
+def compressed_chunks(
+    stored: list[str], unpacked: list[str], sizes: list[int], fields: list[Field], compression: str
+) -> Chunks:
+    """Return files that are compressed, or what lies where their library unpacks them to.
+
+    Args:
+      stored, unpacked: the paths of each file, and of what is in it.
+      sizes: the most bytes that are in each.
+      fields: of their records.
+      compression: its name, and perhaps a level behind a colon.
+
+    Raises:
+      SourceError: a compression that nobody knows.
+    """
+    with suppress(SourceError):
+        stat_file(unpacked[0])
+        return Chunks(unpacked, fields)
+    kind = compression.partition(":")[0]
+    if kind not in UNPACK:
+        what = f"is compressed by {compression!r}; known are {sorted(UNPACK)}"
+        raise SourceError(f"{hide_secrets(stored[0])!r} {what}.")
+    return Chunks(stored, fields, (UNPACK[kind], sizes))
 
 
 def _table(reader: BlockReader) -> np.ndarray:

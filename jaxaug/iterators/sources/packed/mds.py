@@ -9,7 +9,7 @@ from jaxaug.iterators.sources.packed.chunked import (
     Chunked,
     Chunks,
     Field,
-    check_unpacked,
+    compressed_chunks,
     read_listing,
 )
 from jaxaug.iterators.sources.packed.columns import MaxLength
@@ -28,9 +28,11 @@ class MDS(Chunked):
     """Images in the MDS shards of MosaicML's Streaming, read without it.
 
     Numbers become features, fields of text are in `texts` and `describe`; arrays, JSON and pickles
-    are not read. Shards that are compressed are read where they lie unpacked beside. An index of
-    places and headers is made on first use, as for `TFRecord`. The order
-    is jaxaug's own: any record at any time, without a download of its shard.
+    are not read. An index of places and headers is made on first use, as for `TFRecord`. The order
+    is jaxaug's own: any record at any time, without a download of its shard. Of a shard that is
+    compressed the first record brings all: it is unpacked and kept on disk, in `cache` or else the
+    cache folder, within `cache_bytes` (`Blocks` takes records of few shards at a time). Where
+    Streaming has left it unpacked beside, that is read.
 
     Args:
       folder: the folder of one split, or its URL: it holds index.json and the shards.
@@ -42,8 +44,8 @@ class MDS(Chunked):
         as `TFRecord` takes them.
 
     Raises:
-      SourceError: there is no index.json, it names no shard, a file is compressed and not unpacked,
-        cut or missing, or a field is not there or of another kind.
+      SourceError: there is no index.json, it names no shard, a file is cut or missing or its
+        compression unknown, or a field is not there or of another kind.
 
     Example:
       >>> MDS("gs://bucket/imagenet/train", image="image", label="class")  # doctest: +SKIP
@@ -93,10 +95,12 @@ def _shards(root: str, found: dict[str, Any]) -> Chunks:
         if _fields(shard) != _fields(shards[0]):
             raise SourceError(f"{name!r} of {shown!r} has other columns than the first shard.")
     paths = [f"{root}/{shard['raw_data']['basename']}" for shard in shards]
-    if shards[0].get("compression"):
-        stored = f"{root}/{shards[0]['zip_data']['basename']}"
-        check_unpacked(stored, paths[0], shards[0]["compression"])
-    return Chunks(paths, _fields(shards[0]))
+    compression = shards[0].get("compression")
+    if not compression:
+        return Chunks(paths, _fields(shards[0]))
+    stored = [f"{root}/{shard['zip_data']['basename']}" for shard in shards]
+    sizes = [int(shard["raw_data"]["bytes"]) for shard in shards]
+    return compressed_chunks(stored, paths, sizes, _fields(shards[0]), compression)
 
 
 def _fields(shard: dict[str, Any]) -> list[Field]:

@@ -38,6 +38,7 @@ from jaxaug.iterators.sources.packed.columns import (
 from jaxaug.iterators.sources.packed.facts import Shared, facts_of, table_starts
 from jaxaug.iterators.sources.protocol import Parts
 from jaxaug.iterators.sources.storage.files import (
+    Unpack,
     hide_secrets,
     is_remote,
     list_files,
@@ -54,6 +55,7 @@ from jaxaug.iterators.sources.storage.index import (
 from jaxaug.iterators.sources.storage.index_file import write_extra
 from jaxaug.iterators.sources.storage.read import BlockReader, FileReader
 from jaxaug.iterators.sources.storage.storage import choose_storage
+from jaxaug.iterators.sources.storage.unpacked import open_blocks
 
 FINDINGS = "bad_records"  # the name in an index of what a verification found
 # Of one read of remote files, two or three of which are in memory; 4,096 of ImageNet have 450 MB.
@@ -74,6 +76,7 @@ class PackedSource(TextSource):
       max_length: of columns of lists, as `TFRecord` says.
       timeout, retries: of reading, as `Staged` says.
       cache, cache_bytes: the folder of blocks that are kept, and its bound, as `TFRecord` says.
+      packed: how files are unpacked that are compressed as a whole, and the most that is in each.
       options: what else the index depends on; JSON values.
     """
 
@@ -94,6 +97,7 @@ class PackedSource(TextSource):
         retries: int,
         cache: PathLike | None,
         cache_bytes: float,
+        packed: tuple[Unpack, Sequence[int]] | None = None,
     ):
         check_choice("boxes_of", boxes_of, BOXES_OF)
         check_choice("nulls", nulls, NULLS)
@@ -114,9 +118,13 @@ class PackedSource(TextSource):
             self._files = trusted_files(named_paths(paths), self._index_place)
         else:
             self._files = list_files(paths)
+        if packed is not None:
+            unpack, sizes = packed
+            pairs = zip(self._files, sizes)
+            self._files = [file._replace(size=size, unpack=unpack) for file, size in pairs]
+        folder = None if cache is None else local_path(cache)
         self._reading: dict[str, Any] = {"mapped": mmap, "timeout": timeout, "retries": retries}
-        if cache is not None:
-            self._reading |= {"cache": local_path(cache), "cache_bytes": cache_bytes}
+        self._reading |= {"cache": folder, "cache_bytes": cache_bytes}
         self._open()
 
     def _open(self) -> None:
@@ -363,7 +371,7 @@ class PackedSource(TextSource):
             return found | {"error": failure}
         start = int(self._columns["offset"][index]) - int(self._columns["lead"][index])
         try:
-            found |= self._strings(BlockReader(FileReader(), file, _DESCRIBE_BYTES), start)
+            found |= self._strings(open_blocks(FileReader(), file, block=_DESCRIBE_BYTES), start)
             return found | ({"error": self._bad[index]} if index in self._bad else {})
         except SourceError as error:
             return found | {"error": str(error)}

@@ -20,6 +20,7 @@ from jaxaug.iterators.sources.storage.files import DataFile, reason
 from jaxaug.iterators.sources.storage.segment import SUFFIX, Segment, checksum_name
 from jaxaug.iterators.sources.storage.staged import Staged
 from jaxaug.iterators.sources.storage.threads import Threads
+from jaxaug.iterators.sources.storage.unpacked import Unpacked
 
 BLOCK_BYTES = 1 << 20
 _SEGMENT_BLOCKS = 64  # that are removed together, at most
@@ -50,13 +51,23 @@ class Cached:
 
     Args:
       far: the storage of the files.
-      files: remote; one without a stamp is not kept, as nothing would tell a change.
+      files: remote, or compressed; one without a stamp is not kept, as nothing would tell a change.
       folder: of the segments.
       bound: bytes, which the folder may exceed by a sixty-fourth for each process.
+      whole: all blocks of a file are read, and kept, together.
     """
 
-    def __init__(self, far: Staged, files: list[DataFile], folder: str, bound: float):
+    def __init__(
+        self,
+        far: Staged | Unpacked,
+        files: list[DataFile],
+        folder: str,
+        bound: float,
+        *,
+        whole: bool = False,
+    ):
         self._far = far
+        self._whole = whole
         self._files = files
         self._folder = folder
         self._bound = bound
@@ -146,14 +157,28 @@ class Cached:
         missing = np.flatnonzero(places == 0)
         self._counts["hits"] += len(blocks) - missing.size
         self._counts["misses"] += missing.size
-        for start in range(0, missing.size, _GROUP_BLOCKS):
-            group = missing[start : start + _GROUP_BLOCKS]
-            encoded, failed = self._fetch(blocks[group])
-            places[group] = encoded.addresses
+        while missing.size:
+            group = self._group(blocks[missing])
+            encoded, failed = self._fetch(group)
+            rows = np.searchsorted(group, blocks[missing])
+            wanted = missing[: int((rows < len(group)).sum())]  # those of the group come first
+            rows = rows[: len(wanted)]
+            places[wanted] = encoded.addresses[rows]
             owners.append(encoded.owner)
-            errors |= {int(group[row]): error for row, error in failed.items()}
-            self._keep_later(np.delete(blocks[group], list(failed)), encoded, failed)
+            errors |= {int(at): failed[row] for at, row in zip(wanted, rows) if row in failed}
+            self._keep_later(np.delete(group, list(failed)), encoded, failed)
+            missing = missing[len(wanted) :]
         return places, owners, errors
+
+    def _group(self, missing: np.ndarray) -> np.ndarray:
+        """Return the blocks, in order, that are fetched together with the first one missing."""
+        group = missing[:_GROUP_BLOCKS]
+        if not self._whole:
+            return group
+        files = np.unique(self._in_files(group)[0])
+        counts = np.array([-(-self._files[file].size // BLOCK_BYTES) for file in files.tolist()])
+        few = np.cumsum(counts) <= max(_GROUP_BLOCKS, counts[0])
+        return _distinct(self._first_segment[files[few]] * self._blocks, counts[few])
 
     def _fetch(self, blocks: np.ndarray) -> tuple[Encoded, dict[int, str]]:
         files, numbers = self._in_files(blocks)
@@ -183,7 +208,7 @@ class Cached:
             return None
         left = file.size - first * BLOCK_BYTES
         starts = np.arange(min(self._blocks, -(-left // BLOCK_BYTES))) * BLOCK_BYTES
-        form = f"{checksum_name()} {BLOCK_BYTES} {self._blocks}"
+        form = f"{checksum_name()} {BLOCK_BYTES} {self._blocks}{' unpacked' * self._whole}"
         name = "\n".join([file.identity, file.stamp, form, str(first)])
         digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
         path = os.path.join(self._folder, digest[:2], digest[2:] + SUFFIX)

@@ -21,11 +21,15 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
+import numpy as np
+
 from jaxaug._install import install_command
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 
 T = TypeVar("T")
+# (bytes of a compressed file, the most that may be in it) -> what is in it, or a byte beyond that
+Unpack = Callable[[np.ndarray, int], np.ndarray]
 
 INDEX_PREFIX = "jaxaug-"
 INDEX_SUFFIX = ".index"  # of the index of many files
@@ -54,11 +58,14 @@ class DataFile(NamedTuple):
       size: in bytes.
       stamp: another one when the content changes. Of local files the time of modification in ns, of
         remote ones the ETag or what comes nearest; "" where a server has nothing of the kind.
+      unpack: of a file that is compressed as a whole, what gives the bytes that records have their
+        places in; `size` is what these are at most.
     """
 
     path: str
     size: int
     stamp: str
+    unpack: Unpack | None = None
 
     @property
     def name(self) -> str:
@@ -473,6 +480,12 @@ def _asked_pause(error: BaseException) -> float:
     headers = getattr(_beneath(error) or error, "headers", None) or {}
     asked = str(headers.get("Retry-After", ""))
     return float(asked) if asked.isdecimal() else 0.0
+
+
+def cache_folder() -> str:
+    """Return the folder of what is kept and may be made anew."""
+    found = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(found, "jaxaug")
 
 
 def common_folder(paths: list[str]) -> tuple[str, list[str]]:

@@ -37,6 +37,7 @@ from jaxaug.iterators.sources.storage.files import (
     INDEX_SUFFIX,
     PART_SUFFIX,
     DataFile,
+    cache_folder,
     cause_of,
     common_folder,
     hide_secrets,
@@ -55,6 +56,7 @@ from jaxaug.iterators.sources.storage.index_file import (
     write_index,
 )
 from jaxaug.iterators.sources.storage.read import BlockReader, FileReader, read_fully
+from jaxaug.iterators.sources.storage.unpacked import open_blocks
 
 _VERSION = 7
 _MAX_CHECKED_RECORDS = 1 << 16  # records whose places are checked in one go
@@ -425,7 +427,7 @@ def _scan_file(
         advance(offset - reached[0])
         reached[0] = offset
 
-    reader = BlockReader(read, file)
+    reader = open_blocks(read, file)
     try:
         extra = format.scan(reader, builder, report)
     except SourceError as error:
@@ -433,7 +435,8 @@ def _scan_file(
         if compressed is None:
             raise
         raise compressed from error
-    read.check(file)  # it may have changed in the meantime
+    if file.unpack is None:
+        read.check(file)  # it may have changed in the meantime
     report(file.size)
     columns = builder.finish()
     return Part(columns, extra, _fingerprint(columns))
@@ -447,7 +450,7 @@ class _First:
         self._file = file
         self._lock = threading.Lock()
         self._error: SourceError | None = None
-        self._done = not is_remote(file.path) or file.size < 2
+        self._done = not is_remote(file.path) or file.size < 2 or file.unpack is not None
 
     def check(self) -> None:
         """Raise SourceError if the server sends the whole file where a byte of it is asked for."""
@@ -513,11 +516,8 @@ def _places(folder: str, remote: bool, what: list, place: str | None = None) -> 
     if place is not None:
         is_folder = place.endswith("/") if is_remote(place) else os.path.isdir(place)
         return [os.path.join(place, name) if is_folder else place]
-    cache = os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jaxaug"
-    )
     beside = [os.path.join(folder, name)] if folder and not remote else []
-    return [*beside, os.path.join(cache, _short_hash([folder, *what]) + INDEX_SUFFIX)]
+    return [*beside, os.path.join(cache_folder(), _short_hash([folder, *what]) + INDEX_SUFFIX)]
 
 
 def _short_hash(value: Any) -> str:

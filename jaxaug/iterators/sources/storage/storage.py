@@ -1,16 +1,18 @@
 """The choice between mapping packed files and reading them."""
 
 import math
+import os
 from typing import Protocol
 
 import numpy as np
 
 from jaxaug.decode import Encoded
 from jaxaug.iterators.sources.storage.cached import Cached
-from jaxaug.iterators.sources.storage.files import DataFile, is_remote
+from jaxaug.iterators.sources.storage.files import DataFile, cache_folder, is_remote
 from jaxaug.iterators.sources.storage.local_disks import all_local
 from jaxaug.iterators.sources.storage.mapped import Mapped
 from jaxaug.iterators.sources.storage.staged import Staged
+from jaxaug.iterators.sources.storage.unpacked import Unpacked
 
 
 class Storage(Protocol):
@@ -52,9 +54,14 @@ def choose_storage(
 ) -> Storage:
     """Map the files if that is wanted and safe, else have them read by threads.
 
+    What is in compressed ones is kept on disk.
+
     Mapping is safe on disks of this machine: a network disk that does not answer would stop the
     whole process, and asking it for each file's time of modification takes a round trip.
     """
+    if any(file.unpack for file in files):
+        folder = cache or os.path.join(cache_folder(), "unpacked")
+        return Cached(Unpacked(files, timeout), files, folder, cache_bytes, whole=True)
     local = all_local([file.path for file in files])
     size = sum(file.size for file in files)
     if mapped and local and len(files) <= _MAX_MAPPED_FILES and size <= mappable_bytes():

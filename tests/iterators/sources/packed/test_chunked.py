@@ -1,13 +1,20 @@
 """Shards of Streaming and chunks of LitData, written here by the formats' descriptions."""
 
+import bz2
+import gzip
 import json
+import os
 import pickle
+import struct
 
 import numpy as np
+import pyarrow
 import pytest
 
 from jaxaug.errors import SourceError
 from jaxaug.iterators import MDS, LitData
+from jaxaug.iterators.sources.storage import cached, unpacked
+from jaxaug.iterators.sources.storage.mapped import Mapped
 from tests.iterators.sources import containers
 
 COUNT = 7
@@ -65,7 +72,9 @@ def write_litdata(folder):
     for number, items in enumerate((found[:4], found[4:])):
         name = f"chunk-0-{number}.bin"
         (folder / name).write_bytes(table(items))
-        chunks.append({"filename": name, "chunk_size": len(items), "chunk_bytes": 0})
+        # As older releases count them; newer ones count the table, too.
+        size = sum(map(len, items))
+        chunks.append({"filename": name, "chunk_size": len(items), "chunk_bytes": size})
     config = {"compression": None, "data_format": [*LIT_FORMATS.values()]}
     config["data_spec"] = json.dumps([1, spec])
     (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
@@ -119,7 +128,7 @@ def test_what_is_wrong_is_named(tmp_path, kind, write, change, message):
 
 
 @pytest.mark.parametrize("kind, write", KINDS)
-def test_fields_that_are_not_there_and_compressed_files_are_named(tmp_path, kind, write):
+def test_fields_that_are_not_there_are_named(tmp_path, kind, write):
     write(tmp_path)
     for options, message in (
         ({"image": "jpg"}, r"`image`: no field of encoded bytes is called 'jpg'; found were"),
@@ -128,35 +137,198 @@ def test_fields_that_are_not_there_and_compressed_files_are_named(tmp_path, kind
     ):
         with pytest.raises(SourceError, match=message):
             kind(tmp_path, **options)
-    compress(tmp_path)
-    for path in tmp_path.glob("*[0-9].*"):
-        path.unlink()
-    says = r"is compressed \(zstd\).*: unpack each .*\.zstd.*' to '(shard.00000.mds|chunk-0-0.bin)'"
-    with pytest.raises(SourceError, match=says):
-        kind(tmp_path)
 
 
-def compress(folder):
-    """Make an index.json that of compressed files, which lie unpacked beside themselves."""
+def compress(folder, name="zstd", unpacked=False):
+    """Compress files as `write` has written them, and tell so in index.json."""
     found = json.loads((folder / "index.json").read_text())
-    for shard in found.get("shards", []):
-        shard["compression"] = "zstd"
-        shard["zip_data"] = {"basename": shard["raw_data"]["basename"] + ".zstd"}
-    for chunk in found.get("chunks", []):
-        found["config"]["compression"] = "zstd"
-        chunk["filename"] = chunk["filename"].replace(".bin", ".zstd.bin")
+    listed = found.get("shards", []) + found.get("chunks", [])
+    for file in listed:
+        path = folder / (file["raw_data"]["basename"] if "raw_data" in file else file["filename"])
+        ends = path.with_name(f"{path.name}.{name.partition(':')[0]}")
+        if "raw_data" in file:
+            file |= {"compression": name, "zip_data": {"basename": ends.name}}
+        else:
+            ends = path.with_name(path.name.replace(".bin", f".{name}.bin"))
+            file["filename"] = ends.name
+            found["config"]["compression"] = name
+        ends.write_bytes(COMPRESS[name.partition(":")[0]](path.read_bytes()))
+        if not unpacked:
+            path.unlink()
     (folder / "index.json").write_text(json.dumps(found))
+
+
+def by_arrow(codec):
+    return lambda data: pyarrow.compress(data, codec=codec, asbytes=True)
+
+
+COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "unknown": bytes}
+COMPRESS |= {"zstd": by_arrow("zstd"), "br": by_arrow("brotli"), "snappy": by_arrow("snappy")}
+COMPRESSED = [(MDS, write_mds, name) for name in ("zstd:7", "gz", "bz2", "br", "snappy")]
+COMPRESSED += [(LitData, write_litdata, name) for name in ("zstd", "zstd:4")]
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def images_of(source, rows):
+    encoded = source.read(np.array(rows))["image"]
+    return [bytes(encoded.view(row)) for row in range(len(rows))]
+
+
+def check_all(source):
+    order = [6, 0, 3, 4, 1, 5, 2]
+    assert images_of(source, order) == [containers.jpegs(COUNT)[row] for row in order]
+    assert source.read(np.array(order))["label"].tolist() == order
+    assert source.texts(np.array([5, 1]), ["name"]) == {"name": ["näme 5", "näme 1"]}
+    assert source.describe(5)["name"] == "näme 5"
+
+
+@pytest.mark.parametrize("kind, write, name", COMPRESSED)
+def test_compressed_files_are_unpacked_once(tmp_path, cache, monkeypatch, kind, write, name):
+    write(tmp_path)
+    compress(tmp_path, name)
+    monkeypatch.setattr(cached, "BLOCK_BYTES", 512)
+    source = kind(tmp_path)
+    images_of(source, [5, 1])
+    assert source._storage.flush(60) and list((cache / "jaxaug" / "unpacked").glob("*/*"))
+    unpack_file = unpacked.unpack_file
+    monkeypatch.setattr(unpacked, "unpack_file", None)  # what is kept serves from now on
+    for again in (source, pickle.loads(pickle.dumps(source)), kind(tmp_path)):
+        assert images_of(again, range(COUNT)) == containers.jpegs(COUNT)
+        assert again.fingerprint() == source.fingerprint()
+    monkeypatch.setattr(unpacked, "unpack_file", unpack_file)
+    check_all(source)
+
+
+@pytest.mark.parametrize("kind, write", KINDS)
+def test_what_is_unpacked_keeps_its_bound(tmp_path, kind, write):
+    write(tmp_path)
+    compress(tmp_path)
+    source = kind(tmp_path, cache=tmp_path / "kept", cache_bytes=1)
+    for _ in range(3):
+        for row in (6, 0, 5, 1):
+            assert images_of(source, [row]) == [containers.jpegs(COUNT)[row]]
+            assert source._storage.flush(60)
+    assert len(list((tmp_path / "kept").glob("*/*"))) <= 1
+
+
+@pytest.mark.parametrize("kind, write", KINDS)
+def test_compressed_files_that_fail_are_bad_records(tmp_path, cache, kind, write):
+    write(tmp_path)
+    compress(tmp_path)
+    first, second = sorted(tmp_path.glob("*.zstd*"))
+    source = kind(tmp_path)
+    good, stat = first.read_bytes(), first.stat()
+    first.write_bytes(good[:-9])
+    os.utime(first, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    second.touch()
+    images = source.read(np.arange(COUNT))["image"]
+    assert images.lengths.tolist() == [0] * COUNT
+    assert (
+        "zst" in source.describe(0)["error"] and "cannot be unpacked" in source.describe(0)["error"]
+    )
+    assert "changed since it was indexed" in source.describe(6)["error"]
+    first.write_bytes(good)
+    os.utime(first, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert images_of(source, range(4)) == containers.jpegs(COUNT)[:4]
+
+
+def test_more_in_a_compressed_file_than_is_told_is_refused(tmp_path, cache):
+    write_mds(tmp_path)
+    compress(tmp_path)
+    found = json.loads((tmp_path / "index.json").read_text())
+    found["shards"][1]["raw_data"]["bytes"] -= 1
+    (tmp_path / "index.json").write_text(json.dumps(found))
+    with pytest.raises(SourceError, match=r"00001.mds.zstd' has more than the \d+ bytes in it"):
+        MDS(tmp_path)
+    compress_name = found["shards"][0] | {"compression": "unknown"}
+    (tmp_path / "index.json").write_text(json.dumps({"shards": [compress_name]}))
+    with pytest.raises(SourceError, match=r"is compressed by 'unknown'; known are \['br', 'bz2'"):
+        MDS(tmp_path)
 
 
 @pytest.mark.parametrize("kind, write", KINDS)
 def test_compressed_files_are_read_where_they_lie_unpacked(tmp_path, kind, write):
     write(tmp_path)
     expected = kind(tmp_path).fingerprint()
-    compress(tmp_path)
+    compress(tmp_path, unpacked=True)
     source = kind(tmp_path)
-    images = source.read(np.arange(COUNT))["image"]
-    assert [bytes(images.view(row)) for row in range(COUNT)] == containers.jpegs(COUNT)
-    assert source.fingerprint() == expected
+    assert images_of(source, range(COUNT)) == containers.jpegs(COUNT)
+    assert source.fingerprint() == expected and isinstance(source._storage, Mapped)
+
+
+def in_batches(data, of=3):
+    """The layout of litdata/streaming/framed_zstd.py: items compressed several at a time."""
+    count = int(np.frombuffer(data, "<u4", 1)[0])
+    places = np.frombuffer(data, "<u4", count + 1, 4).astype(int)
+    firsts = range(0, count, of)
+    items = [data[places[first] : places[min(first + of, count)]] for first in firsts]
+    frames = [by_arrow("zstd")(each) for each in items]
+    head = struct.pack("<8sHHIII", b"LDFZ01\0\0", 1, 0, count, of, len(frames))
+    head += (places - places[0]).astype("<u4").tobytes()
+    at = len(head) + 24 * len(frames)
+    for first, frame, item in zip(firsts, frames, items):
+        head += struct.pack("<IIQII", first, min(of, count - first), at, len(frame), len(item))
+        at += len(frame)
+    return head + b"".join(frames)
+
+
+def as_rows(fields):
+    """The layout of `append_arrow_row_footer` of litdata/streaming/item_loader.py."""
+    rows = [
+        {"image": each["image"], "label": int(np.frombuffer(each["label"], np.int64)[0])}
+        | {"name": each["name"].decode(), "good": bool(each["good"][0])}
+        | {"w": float(np.frombuffer(each["w"], np.float64)[0])}
+        for each in fields
+    ]
+    table = pyarrow.Table.from_pylist(rows)
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_file(sink, table.schema) as writer:
+        for start in range(0, len(rows), 2):
+            writer.write_table(table.slice(start, 2))
+    ipc = sink.getvalue().to_pybytes()
+    places = np.full(len(rows) + 2, 4 * (len(rows) + 2), "<u4")
+    places[0] = len(rows)
+    return places.tobytes() + ipc + struct.pack("<I", len(ipc)) + b"LDARW01\0"
+
+
+@pytest.mark.parametrize("layout", ["batch", "rows"])
+def test_other_layouts_of_litdata(tmp_path, cache, layout):
+    write_litdata(tmp_path)
+    found = json.loads((tmp_path / "index.json").read_text())
+    every, first = list(records()), 0
+    for chunk in found["chunks"]:
+        path = tmp_path / chunk["filename"]
+        part = every[first : first + chunk["chunk_size"]]
+        first += chunk["chunk_size"]
+        path.write_bytes(in_batches(path.read_bytes()) if layout == "batch" else as_rows(part))
+        chunk["chunk_bytes"] = path.stat().st_size
+    if layout == "batch":
+        found["config"] |= {"compression": "zstd", "compression_level": "batch"}
+    (tmp_path / "index.json").write_text(json.dumps(found))
+    source = LitData(tmp_path)
+    check_all(source)
+    columns = source.read(np.arange(COUNT))
+    assert columns["w"].tolist() == np.float32(np.arange(COUNT) / 3).tolist()
+    assert columns["good"].tolist() == [row % 2 == 1 for row in range(COUNT)]
+
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(SourceError, match=r"chunk-0-1.bin' cannot be unpacked"):
+        LitData(tmp_path)
+
+
+@pytest.mark.parametrize("said", [{"compression_level": "sample"}, {"ipc_compression": "zstd"}])
+def test_items_of_litdata_that_are_compressed_by_themselves_are_refused(tmp_path, said):
+    write_litdata(tmp_path)
+    found = json.loads((tmp_path / "index.json").read_text())
+    found["config"] |= {"compression": "zstd"} | said
+    (tmp_path / "index.json").write_text(json.dumps(found))
+    with pytest.raises(SourceError, match="compressed one by one, or as rows of Arrow: write them"):
+        LitData(tmp_path)
 
 
 @pytest.mark.parametrize("kind, key", [(MDS, "shards"), (LitData, "chunks")])

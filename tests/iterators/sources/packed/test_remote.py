@@ -27,7 +27,7 @@ from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
 from jaxaug.iterators.sources.storage import files as files_module
 from jaxaug.iterators.sources.storage import read, remote
-from jaxaug.iterators.sources.storage.files import list_files
+from jaxaug.iterators.sources.storage.files import DataFile, list_files
 from tests.iterators.loaders import one_device
 from tests.iterators.sources import containers
 
@@ -221,7 +221,7 @@ def test_a_listing_tells_the_facts_of_files(monkeypatch):
         unstrip_protocol=lambda name: f"s3://{name}",
     )
     monkeypatch.setattr(files_module, "file_system_of", lambda path: (system, path))
-    found = [("s3://bucket/a.tar", 5, '"1"'), ("s3://bucket/b.tar", 5, '"2"')]
+    found = [DataFile(f"s3://bucket/{name}.tar", 5, f'"{at}"') for name, at in (("a", 1), ("b", 2))]
     assert list_files("s3://bucket/*.tar") == found
 
 
