@@ -93,9 +93,15 @@ def texts_of_batch(
 
 
 def record_numbers(index: Any) -> np.ndarray:
-    """Return the entry "index" of a batch as int64[n], -1 for padding."""
+    """Return the entry "index" of a batch as int64[n], -1 for padding.
+
+    Its rows may be lists of shards, as `to_torch` gives them, or lie by device, as in `for_pmap`.
+    Only pairs (high, low) are uint32.
+    """
+    if isinstance(index, (list, tuple)):
+        return np.concatenate([record_numbers(shard) for shard in index])
     numbers = local_array(index) if isinstance(index, jax.Array) else np.asarray(index)
-    if numbers.ndim == 1:
-        return numbers.astype(np.int64)
-    high, low = numbers.astype(np.uint64).T
+    if numbers.dtype != np.uint32:
+        return numbers.reshape(-1).astype(np.int64)
+    high, low = numbers.reshape(-1, 2).astype(np.uint64).T
     return (high << np.uint64(32) | low).astype(np.int64)

@@ -21,6 +21,7 @@ from jaxaug.iterators import (
     Subset,
     TFRecord,
     WebDataset,
+    for_pmap,
     to_numpy,
 )
 from jaxaug.iterators.loader.keys import split_words
@@ -116,6 +117,19 @@ def test_a_batch_has_the_texts_of_its_rows():
     with Loader(source, rows, seed=3, last_batch="pad", epochs=1) as loader:
         for batch in to_numpy(loader):
             assert len(loader.texts(batch, ["text"])["text"]) == rows
+
+
+def test_texts_of_a_batch_in_shards_are_those_of_its_rows():
+    """Two rows each are no pairs (high, low) of one number."""
+    source = InMemory(jpegs(COUNT), {"text": CAPTIONS})
+    with Loader(source, 2 * jax.device_count(), seed=3, last_batch="pad") as loader:
+        batch = next(loader)
+        expected = loader.texts(batch, ["text"])
+        shards = [np.asarray(shard.data) for shard in batch["index"].addressable_shards]
+        assert loader.texts({"index": shards}, ["text"]) == expected
+        assert loader.texts({"index": batch["index"].tolist()}, ["text"]) == expected
+    with Loader(source, 2 * jax.device_count(), seed=3, last_batch="pad") as loader:
+        assert loader.texts(next(iter(for_pmap(loader))), ["text"]) == expected
 
 
 def test_a_record_without_text_is_an_error_or_what_was_asked_for(tmp_path):
