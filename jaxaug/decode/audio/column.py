@@ -69,8 +69,8 @@ class Audio(ColumnDecoder):
 
     Raises:
       ValueError: an argument is wrong.
-      ImportError: FLAC and MP3 without miniaudio, Ogg and ADPCM without soundfile, AAC and M4A
-        without PyAV.
+      ImportError: FLAC and MP3 without miniaudio, Vorbis and ADPCM without soundfile, AAC, M4A and
+        Opus without PyAV.
 
     Example:
       >>> import io, jax, wave

@@ -3,7 +3,7 @@
 import struct
 
 from jaxaug.decode._memory_file import MemoryFile
-from jaxaug.decode.audio import chunks, mp3
+from jaxaug.decode.audio import chunks, mp3, ogg, opus
 from jaxaug.decode.audio.facts import AudioError, Header
 from jaxaug.decode.audio.libraries import soundfile
 from jaxaug.decode.audio.stream import stream_header
@@ -13,8 +13,6 @@ _W64 = b"riff" + bytes.fromhex("2e91cf11a5d628db04c10000")
 _MAX_CHANNELS = 64
 _MAX_RATE = 1_000_000
 _MAX_FRAMES = 1 << 48  # nine years at the highest rate; places are drawn among 2^53
-_OGG_PROBES = 8  # places of a file where its pages must be those of one stream
-_OPUS_RATES = (8000, 12_000, 16_000, 24_000, 48_000)  # that Opus decodes to; it counts at the last
 
 
 def read_header(data: memoryview) -> Header:
@@ -97,48 +95,11 @@ def _ogg(data: memoryview) -> Header:
     serial = bytes(data[14:18])
     if packet.startswith(b"\x01vorbis"):
         channels, rate = struct.unpack_from("<BI", packet, 11)
-        return Header("vorbis", rate, channels, _ogg_end(data, serial))
+        return Header("vorbis", rate, channels, ogg.last_position(data, serial))
     if packet.startswith(b"OpusHead"):
-        skipped, given = struct.unpack_from("<HI", packet, 10)
-        # The lowest rate that holds what was encoded, as libsndfile decodes it.
-        rate = next((rate for rate in _OPUS_RATES if rate >= given), _OPUS_RATES[-1])
-        frames = (_ogg_end(data, serial) - skipped) * rate // _OPUS_RATES[-1]
-        return Header("opus", rate, packet[9], frames)
+        stream = opus.find_stream(data)
+        return Header("opus", stream.rate, stream.channels, stream.frames, table=stream)
     raise AudioError("it is Ogg, but neither Vorbis nor Opus")
-
-
-def _ogg_end(data: memoryview, serial: bytes) -> int:
-    """Return the position of the last sample of the stream, which must be the only one.
-
-    Raises:
-      AudioError: other streams follow it, so that decoders would give the first one alone.
-    """
-    found = []
-    for part in range(1, _OGG_PROBES + 1):
-        stream, position = _page_before(data, len(data) * part // _OGG_PROBES)
-        if stream:
-            found.append(position)
-        if stream not in (serial, b"") or found != sorted(found):
-            raise AudioError("its Ogg holds several streams one after the other: split it")
-    return found[-1] if found else 0
-
-
-def _page_before(data: memoryview, place: int) -> tuple[bytes, int]:
-    """Return the stream, and the position of the last sample, of a page that begins before a place.
-
-    The stream is empty where there is no such page with a position nearby.
-    """
-    # Pages have at most 65,307 bytes; a part of two of them holds a whole one.
-    start = max(0, place - 131_072)
-    part = bytes(data[start:place])
-    found = part.rfind(b"OggS\0")
-    while found >= 0:
-        if found + 18 <= len(part):
-            position = struct.unpack_from("<q", part, found + 6)[0]
-            if position >= 0:
-                return part[found + 14 : found + 18], position
-        found = part.rfind(b"OggS\0", 0, found)
-    return b"", 0
 
 
 def _blocks(data: memoryview, header: Header) -> Header:

@@ -12,8 +12,8 @@ def miniaudio() -> Any:
 
 
 def soundfile() -> Any:
-    """Return the module soundfile: Ogg Vorbis and Opus, ADPCM."""
-    return _library("soundfile", "Ogg Vorbis, Opus and ADPCM need")
+    """Return the module soundfile: Ogg Vorbis and ADPCM."""
+    return _library("soundfile", "Ogg Vorbis and ADPCM need")
 
 
 def av() -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxaug.decode._memory_file import MemoryFile
-from jaxaug.decode.audio import mp3
+from jaxaug.decode.audio import mp3, opus
 from jaxaug.decode.audio.facts import G711, AudioError, Header
 from jaxaug.decode.audio.libraries import miniaudio, soundfile
 from jaxaug.decode.audio.stream import SoundStream
@@ -103,6 +103,11 @@ def _mp3(data: memoryview, header: Header, first: int, count: int, exact: bool) 
     return samples if exact else to_floats(samples)
 
 
+def _opus(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
+    del exact  # it is decoded to floats
+    return opus.read_window(data, header.table, first, count)
+
+
 def _stream(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
     with SoundStream(data) as stream:
         samples = stream.read(first, count)
@@ -166,7 +171,7 @@ _READERS = {
     "flac": _flac,
     "mp3": _mp3,
     "vorbis": _soundfile,
-    "opus": _soundfile,
+    "opus": _opus,
     "blocks": _soundfile,
     "av": _stream,
 }

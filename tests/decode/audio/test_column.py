@@ -23,7 +23,7 @@ def test_windows_are_those_of_libsndfile(kind, channels):
     expected = decoded(data)
     assert (header.rate, header.channels, header.frames) == (48_000, channels, len(expected))
     assert header.exact == (kind in (*EXACT, "mp3"))
-    tolerance = {"mp3": 1e-4, "opus": 1e-6}.get(kind, 0)  # of another decoder; after a seek
+    tolerance = {"mp3": 1e-4, "opus": 1e-6}.get(kind, 0)  # of another decoder, or build of it
     for start, stop in ((0, len(expected)), (20_000, 20_100), (-50, 30), (47_990, 48_050)):
         window = read_window(memoryview(data), header, start, stop, exact=False)
         inside = slice(max(start, 0), min(stop, len(expected)))
@@ -38,7 +38,7 @@ def test_opus_has_the_rate_and_the_length_that_libsndfile_gives_it(rate):
     header = read_header(memoryview(data))
     assert (header.rate, header.frames) == (rate, len(decoded(data)))
     whole = read_window(memoryview(data), header, 0, header.frames, exact=False)
-    np.testing.assert_array_equal(whole, decoded(data))
+    np.testing.assert_allclose(whole, decoded(data), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", EXACT)
@@ -94,7 +94,7 @@ def test_damage_inside_is_named_when_it_is_decoded(kind):
     data = encoded(kind, noise, 48_000)
     header = read_header(memoryview(data))
     cut = data[: len(data) // 3]
-    with pytest.raises(AudioError, match=r"it is damaged|holds no samples"):
+    with pytest.raises(AudioError, match=r"it is damaged|holds no samples|is cut off"):
         read_window(memoryview(cut), header, 0, header.frames, exact=False)
 
 
