@@ -23,6 +23,7 @@ from jaxaug.iterators.loader.device_places import Moves, RecordPlaces, plan_move
 from jaxaug.iterators.loader.kept import RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.reader import ReadBatch
 from jaxaug.iterators.loader.rows import ROW_NAMES, RowPacking, RowSchema
+from jaxaug.iterators.loader.tiles import Tiling
 from jaxaug.sharding._assemble import RowLayout
 
 _SPLIT = PartitionSpec("batch")
@@ -35,40 +36,63 @@ class DeviceStore(RecordStore):
       rows: the form of the rows.
       length: of the source, in records.
       layout: the devices.
+      expected: the extents of the rows, as `RowSchema.expected_extents` has them.
       room: for how many records.
       share: of all records, which they are.
 
     Attributes:
       nbytes: on all devices together.
+      is_tight: rows take what they use, so that some may find no room.
 
     Raises:
       MemoryError: they do not fit.
     """
 
-    def __init__(self, rows: RowSchema, length: int, layout: RowLayout, *, room: int, share: float):
+    def __init__(
+        self,
+        rows: RowSchema,
+        length: int,
+        layout: RowLayout,
+        *,
+        expected: Any,
+        room: int,
+        share: float,
+    ):
         super().__init__(rows, length, layout)
         # Held while a call is launched: one that writes takes the records from under the others.
         self._launching = threading.Lock()
 
         self._devices = len(layout.devices)
-        self._places = RecordPlaces(length, devices=self._devices, room=room)
         self._moving: dict[tuple[int, int], tuple[Callable[..., Any], Callable[..., Any]]] = {}
         count = len(layout.rows)
         host, _ = rows.split(rows.shapes(count))
         self._packing = RowPacking(host)
         counts = {count, count * self.run}
         self._zeros = {rows: _zeros(host, rows) for rows in counts}
-        shapes = self._shapes(self._places.slots)
+        self._tilings = self._cut(expected)
+        self.is_tight = any(each is not None for each in self._tilings)
+        records = -(-room // self._devices)
+        # Rows without what is in tiles are small: there are enough slots wherever there are tiles.
+        slots = room if self.is_tight else records
+        tiles = [
+            each and -(-each.expected(room, length) // self._devices) + each.most
+            for each in self._tilings
+        ]
+        self._places = RecordPlaces(
+            length, devices=self._devices, slots=slots, tiles=list(filter(None, tiles))
+        )
+        shapes = self._record_shapes(slots, tiles)
         size = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(shapes))
         keep = "device" if share == 1 else f"device:{share:g}"
-        check_space(keep, size, self._places.slots, free_bytes(layout.devices), share)
+        check_space(keep, size, records, free_bytes(layout.devices), share)
         self.nbytes = size * self._devices
-        self._slots = jax.tree.map(self._split_shape, shapes)
+        self._numbers = 1 + sum(each is not None for each in self._tilings)
+        self._held = jax.tree.map(self._split_shape, shapes)
         with no_mesh(), jax.disable_jit(False):
             self._write_compiled = self._compile_write(count)
             self._take_compiled = {rows: self._compile_take(rows) for rows in counts}
             self._records: Any = jax.jit(
-                lambda: jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), self._slots),
+                lambda: jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), self._held),
                 out_shardings=layout.split,
             )()
 
@@ -83,11 +107,10 @@ class DeviceStore(RecordStore):
         own = np.arange(len(indices)) * self._devices // len(indices)
         here = valid & self.has(indices)
         devices, slots = self._places.find(np.where(here, indices, 0))
-        devices, slots = np.where(here, devices, own), np.where(here, slots, np.uint32(0))
+        devices, slots = np.where(here, devices, own), np.where(here[:, None], slots, np.uint32(0))
         if not np.array_equal(devices, own):
             return self._take_moved(packed, plan_moves(devices, slots, self._devices))
-        slot_bytes = slots.astype(np.uint32)[:, None].view(np.uint8)
-        numbers = np.concatenate([packed, slot_bytes], 1)
+        numbers = np.concatenate([packed, slots.view(np.uint8)], 1)
         with self._launching:  # which copies NumPy arrays in a tenth of the time of `device_put`
             return self._take_compiled[len(indices)](self._records, numbers)
 
@@ -135,8 +158,9 @@ class DeviceStore(RecordStore):
         host |= {name: self._zeros[len(indices)][name] for name in ROW_NAMES}
         placed = jax.device_put(self._packing.pack(host), self._layout.replicated)
         copies = jax.tree.map(self._everywhere, device, is_leaf=_is_list)
+        counts = self._counts(host)
         with self._launching:
-            slots = jax.device_put(self._places.assign(indices), self._layout.split)
+            slots = jax.device_put(self._places.assign(indices, counts), self._layout.split)
             self._records, done = self._write_compiled(self._records, copies, placed, slots)
         return done
 
@@ -171,15 +195,10 @@ class DeviceStore(RecordStore):
 
         def write(records: Any, copies: Any, packed: Any, slots: Array) -> tuple[Any, Array]:
             device = jax.tree.map(jax.numpy.concatenate, copies, is_leaf=_is_list)
-            written = jax.tree.map(
-                lambda old, new: old.at[slots[0]].set(new, mode="drop", unique_indices=True),
-                records,
-                (device, packed),
-            )
-            return written, slots + np.uint32(1)
+            return self._written(records, (device, packed), slots[0]), slots + np.uint32(1)
 
-        slots = jax.ShapeDtypeStruct((shards, count), np.uint32)
-        shapes = (self._slots, jax.tree.map(parts, device), packed, slots)
+        slots = jax.ShapeDtypeStruct((shards, count, self._numbers), np.uint32)
+        shapes = (self._held, jax.tree.map(parts, device), packed, slots)
         specs = (_SPLIT, PartitionSpec(), PartitionSpec(), _SPLIT)
         return self._compile(write, shapes, specs, donate=0)
 
@@ -187,21 +206,24 @@ class DeviceStore(RecordStore):
         """Return (records, packed names and slots) -> (arrays on the devices, packed rows)."""
 
         def take(records: Any, packed: Array) -> Any:
-            names, slots = packed[:, :-4], packed[:, -4:]
+            width = 4 * self._numbers
+            names, slots = packed[:, :-width], packed[:, -width:]
+            slots = slots.reshape(len(slots), self._numbers, 4)
             slots = jax.lax.bitcast_convert_type(slots, np.uint32)
-            return _named(_gathered(records, slots), names)
+            return _named(self._rows_at(records, slots), names)
 
         names = self._names(count)
-        packed = jax.ShapeDtypeStruct((count, names.shape[1] + 4), names.dtype)
-        return self._compile(take, (self._slots, packed), (_SPLIT, _SPLIT))
+        packed = jax.ShapeDtypeStruct((count, names.shape[1] + 4 * self._numbers), names.dtype)
+        return self._compile(take, (self._held, packed), (_SPLIT, _SPLIT))
 
     def _compile_send(self, capacity: int) -> Callable[..., Any]:
         """Return (records, slots) -> for each receiver the rows that the devices send to it."""
 
         def send(records: Any, slots: Array) -> list[Any]:
-            return [_gathered(records, each) for each in slots.reshape(self._devices, capacity)]
+            shape = (self._devices, capacity, self._numbers)
+            return [self._rows_at(records, each) for each in slots.reshape(shape)]
 
-        shapes = (self._slots, _numbers(self._devices**2 * capacity))
+        shapes = (self._held, _uint32(self._devices**2 * capacity, self._numbers))
         return self._compile(send, shapes, (_SPLIT, _SPLIT))
 
     def _compile_receive(self, count: int, capacity: int) -> Callable[..., Any]:
@@ -212,8 +234,86 @@ class DeviceStore(RecordStore):
             return _named(_gathered(received, rows), names)
 
         part = jax.tree.map(self._split_shape, self._shapes(capacity))
-        shapes = ([part] * self._devices, self._names(count), _numbers(count))
+        shapes = ([part] * self._devices, self._names(count), _uint32(count))
         return self._compile(receive, shapes, (_SPLIT, _SPLIT, _SPLIT))
+
+    def _rows_at(self, records: Any, slots: Array) -> Any:
+        """Return what a device holds of rows in these slots, and of their first tiles."""
+        device, packed = records
+        packed = _gathered(packed, slots[:, 0])
+        leaves, tree = jax.tree.flatten(device)
+        firsts = iter(slots.T[1:])
+        rows = [
+            _gathered(leaf, slots[:, 0])
+            if tiling is None
+            else tiling.gather(leaf, next(firsts), extents)
+            for leaf, tiling, extents in zip(
+                leaves, self._tilings, self._extents(self._packing.unpack(packed))
+            )
+        ]
+        return tree.unflatten(rows), packed
+
+    def _written(self, records: Any, rows: Any, slots: Array) -> Any:
+        """Return what a device holds with rows in these slots."""
+
+        def put(old: Array, new: Array) -> Array:
+            return old.at[slots[:, 0]].set(new, mode="drop", unique_indices=True)
+
+        (device, packed), (values, packed_values) = records, rows
+        leaves, tree = jax.tree.flatten(device)
+        extents = self._extents(self._packing.unpack(packed_values))
+        written = slots[:, 0] < np.uint32(len(packed[0]))
+        firsts = iter(slots.T[1:])
+        held = [
+            put(leaf, row)
+            if tiling is None
+            else tiling.scatter(leaf, row, next(firsts), extent, written)
+            for leaf, row, tiling, extent in zip(
+                leaves, tree.flatten_up_to(values), self._tilings, extents
+            )
+        ]
+        return tree.unflatten(held), jax.tree.map(put, packed, packed_values)
+
+    def _counts(self, host: dict[str, Any]) -> np.ndarray:
+        """Return the slots and tiles that rows take, int64[n, 1 + k]."""
+        counts = [
+            tiling.counts(extents)
+            for tiling, extents in zip(self._tilings, self._extents(host))
+            if tiling is not None
+        ]
+        return np.stack([np.ones(len(host["valid"]), np.int64), *counts], axis=1)
+
+    def _extents(self, host: dict[str, Any]) -> list[Any]:
+        """Return how far the arrays on the devices are used, by what else rows have."""
+        values = self._rows.join(host, {name: {} for name in self._rows.decoders})
+        return self._leaves(self._rows.split(self._rows.extents(values))[1])
+
+    def _leaves(self, device: Any) -> list[Any]:
+        """Return a value for each array on the devices."""
+        return jax.tree.structure(self._rows.split(self._rows.shapes(1))[1]).flatten_up_to(device)
+
+    def _cut(self, expected: Any) -> list[Tiling | None]:
+        """Return how the arrays on the devices are cut, None of those that are kept as they are."""
+        _, shapes = self._rows.split(self._rows.shapes(1))
+        tilings: list[Tiling | None] = []
+        for row, extents in zip(self._leaves(shapes), self._leaves(self._rows.split(expected)[1])):
+            tiling = None
+            if extents is not None and len(extents):
+                tiling = Tiling(jax.ShapeDtypeStruct(row.shape[1:], row.dtype), extents)
+            tilings.append(tiling if tiling and tiling.worthwhile else None)
+        return tilings
+
+    def _record_shapes(self, slots: int, tiles: list[int | None]) -> Any:
+        """Return the shapes of what a device holds."""
+        device, packed = self._shapes(slots)
+        leaves, tree = jax.tree.flatten(device)
+        held = [
+            leaf
+            if tiling is None
+            else jax.ShapeDtypeStruct((count, *tiling.tile.shape), leaf.dtype)
+            for leaf, tiling, count in zip(leaves, self._tilings, tiles)
+        ]
+        return tree.unflatten(held), packed
 
     def _names(self, count: int) -> jax.ShapeDtypeStruct:
         """Return the shape of packed rows that hold nothing but names."""
@@ -262,8 +362,8 @@ def _named(rows: Any, names: Array) -> Any:
     return device, [packed[0] | names, *packed[1:]]
 
 
-def _numbers(count: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((count,), np.uint32)
+def _uint32(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, np.uint32)
 
 
 def _is_list(value: Any) -> bool:

@@ -47,7 +47,7 @@ class RestStore(HostStore):
         room: int,
         planned: int,
     ):
-        self._places = RecordPlaces(length, devices=1, room=room)
+        self._places = RecordPlaces(length, devices=1, slots=room)
         self._placing = threading.Lock()
         super().__init__(rows, length, layout, expected=expected, room=room, planned=planned)
 
@@ -58,7 +58,7 @@ class RestStore(HostStore):
 
     def _places_of(self, indices: np.ndarray) -> np.ndarray:
         _, slots = self._places.find(indices)
-        return slots.astype(np.int64)
+        return slots[:, 0].astype(np.int64)
 
 
 class MixedStore(RecordStore):

@@ -396,15 +396,20 @@ def _make_device_store(
     """Return a store on devices for a share of the records that this process needs.
 
     The others go to the host, and so do those that come unforeseen: in the place of bad records,
-    or after a resume amid a batch of another size.
+    after a resume amid a batch of another size, or where rows take more than those of a sample.
     """
     room = max(int(share * needed), 1)
-    if room == length:
-        return DeviceStore(schema, length, layout, room=room, share=share)
+    device = DeviceStore(schema, length, layout, expected=expected, room=room, share=share)
+    if room == length and not device.is_tight:
+        return device
     rest = RestStore(
-        schema, length, layout, expected=expected, room=length - room, planned=needed - room
+        schema,
+        length,
+        layout,
+        expected=expected,
+        room=length if device.is_tight else length - room,
+        planned=needed - room,
     )
-    device = DeviceStore(schema, length, layout, room=room, share=share)
     return MixedStore(device, rest, rows=schema, length=length, layout=layout)
 
 

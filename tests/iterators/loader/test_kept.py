@@ -27,7 +27,15 @@ from jaxaug.iterators import (
     Subset,
     Weighted,
 )
-from jaxaug.iterators.loader import builder, device_store, host_store, kept, mixed_store, plan
+from jaxaug.iterators.loader import (
+    builder,
+    device_store,
+    host_store,
+    kept,
+    mixed_store,
+    plan,
+    tiles,
+)
 from jaxaug.iterators.loader.device_places import RecordPlaces, plan_moves
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
@@ -351,15 +359,53 @@ def varied():
     return [encode(picture(i, *size), quality=90) for i, size in enumerate(sizes)]
 
 
+@pytest.fixture
+def small_tiles(monkeypatch):
+    monkeypatch.setattr(tiles, "_SIDE", 8)
+
+
 @pytest.mark.parametrize("count", [1, 2])
-def test_images_of_different_sizes_are_those_without_keep(keep, count):
+@pytest.mark.filterwarnings("ignore:.*could not be decoded")
+def test_images_of_different_sizes_are_those_without_keep(keep, count, small_tiles):
     images = varied()
     images[5] = b"no image"
     source = InMemory(images, {"label": np.arange(N)})
-    options = {"decode": Image(canvas=(40, 56)), "on_error": "mask", "last_batch": "pad"}
-    with pytest.warns(UserWarning, match="could not be decoded"):
-        records = assert_same_batches(source, keep, sharding=devices(count), **options)
+    options = {"decode": Image(canvas=(43, 59)), "on_error": "mask", "last_batch": "pad"}
+    records = assert_same_batches(source, keep, sharding=devices(count), **options)
     assert records == N - 1
+
+
+@pytest.mark.parametrize("keep", ["device", "host"], indirect=True)
+def test_a_resume_in_a_run_gives_the_same_of_different_sizes(keep, runs, small_tiles):
+    source = InMemory(varied(), {"label": np.arange(N)})
+    chain = augment.Compose([augment.RandomResizedCrop(16), augment.ToFloat()])
+    options = {"decode": Image(canvas=(43, 59)), "transform": chain, "batch_size": 2, "seed": 3}
+    with Loader(source, **options, sharding=devices(2)) as first:
+        for _ in first.steps(5):
+            pass
+        state = first.get_state()
+    assert_same_batches(source, keep, state=state, count=30, **options)
+    assert 3 in runs
+
+
+def test_images_larger_than_was_expected_go_to_the_host(monkeypatch, small_tiles):
+    def expected(self, column):
+        return {"pixels": np.full((5, 2), 9)}
+
+    monkeypatch.setattr(Image, "expected_extents", expected)
+    source = InMemory(varied(), {"label": np.arange(N)})
+    options = {"decode": Image(canvas=(40, 56)), "last_batch": "pad"}
+    assert assert_same_batches(source, "device", **options) == N
+
+
+def test_devices_hold_what_images_use_of_their_canvases(small_tiles):
+    source = InMemory(varied())
+    options = {"decode": Image(canvas=(40, 56)), "sharding": devices(2)}
+    with Loader(source, 4, **options, keep="device") as loader:
+        used = loader.stats["kept_bytes"]
+    # Seen or not, the largest image has room behind the others.
+    used -= 2 * (40 * 56 * 3)
+    assert used < 0.8 * N * 40 * 56 * 3
 
 
 def test_what_lies_beyond_an_image_takes_no_memory(tmp_path):
@@ -481,20 +527,42 @@ def test_a_run_that_ended_in_the_middle_goes_on_from_its_records(keep):
 def test_each_record_has_one_place_in_the_share_of_a_device(count):
     generator = np.random.default_rng(count)
     length, rows = 101, 3 * count
-    places = RecordPlaces(length, devices=count, room=length)
+    slots = -(-length // count)
+    places = RecordPlaces(length, devices=count, slots=slots)
     taken = {}
     for _ in range(600):
         indices = generator.integers(-1, length, rows)  # with PADDING, some twice
-        slots = places.assign(indices)
-        assert slots.shape == (count, rows)
+        found = places.assign(indices)
+        assert found.shape == (count, rows, 1)
+        written = found[..., 0]
         for device in range(count):
-            assert len(set(slots[device].tolist())) == rows
-            for row in np.flatnonzero(slots[device] < places.slots):
+            assert len(set(written[device].tolist())) == rows
+            for row in np.flatnonzero(written[device] < slots):
                 assert indices[row] not in taken
-                taken[indices[row]] = (device, slots[device, row])
+                taken[indices[row]] = (device, written[device, row])
     assert set(taken) == set(range(length)) and len(set(taken.values())) == length
-    found = np.stack(places.find(np.arange(length)), axis=1)
-    assert {record: tuple(place) for record, place in enumerate(found.tolist())} == taken
+    device, first = places.find(np.arange(length))
+    assert dict(enumerate(zip(device.tolist(), first[:, 0].tolist()))) == taken
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_tiles_of_records_do_not_overlap(count):
+    generator = np.random.default_rng(count)
+    length = 60
+    tiles = generator.integers(1, 9, length)
+    room = int(tiles.sum()) // count  # not enough for all, as a record's lie together
+    places = RecordPlaces(length, devices=count, slots=length, tiles=[room])
+    for _ in range(100):
+        indices = generator.integers(0, length, 2 * count)
+        counts = np.stack([np.ones(len(indices), int), tiles[indices]], axis=1)
+        places.assign(indices, counts)
+    device, first = places.find(np.arange(length))
+    held = np.zeros((count, room), int)
+    there = np.flatnonzero(places.has(np.arange(length)))
+    for record in there:
+        held[device[record], first[record, 1] :][: tiles[record]] += 1
+    assert held.max() == 1 and held.sum() == tiles[there].sum()
+    assert held.sum() > 0.9 * tiles.sum() - 8 * count
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
@@ -504,7 +572,7 @@ def test_moved_rows_arrive_at_their_places(count):
     store = generator.integers(0, 10**6, (count, 40))
     senders = generator.integers(0, count, rows)
     slots = generator.integers(0, 40, rows)
-    moves = plan_moves(senders, slots, count)
+    moves = plan_moves(senders, slots[:, None], count)
     sent = np.take_along_axis(store, moves.slots.reshape(count, -1).astype(int), axis=1)
     received = sent.reshape(count, count, moves.capacity).swapaxes(0, 1).reshape(count, -1)
     arrived = np.take_along_axis(received, moves.rows.reshape(count, -1).astype(int), axis=1)
