@@ -9,7 +9,9 @@ Reference: TIFF 6.0, Adobe 1992; TIFF Technical Note 3 (floats); GDAL's GTiff dr
 import functools
 import io
 import math
+import operator
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,11 +28,10 @@ _ROWS_PER_STRIP, _STRIP_COUNTS, _PLANAR, _PREDICTOR, _PALETTE = 278, 279, 284, 3
 _TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_COUNTS = 322, 323, 324, 325
 _EXTRA_SAMPLES, _SAMPLE_FORMAT, _DEPTH, _NODATA = 338, 339, 32997, 42113
 
-# All that a layout is told by.
-_READ = (_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _STRIP_OFFSETS)
-_READ += (_ORIENTATION, _SAMPLES, _ROWS_PER_STRIP, _STRIP_COUNTS, _PLANAR, _PREDICTOR, _PALETTE)
-_READ += (_TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_COUNTS, _EXTRA_SAMPLES)
-_READ += (_SAMPLE_FORMAT, _DEPTH, _NODATA)
+# All that a layout is told by, but for where the parts lie.
+_READ = frozenset((_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _ORIENTATION))
+_READ |= {_SAMPLES, _ROWS_PER_STRIP, _PLANAR, _PREDICTOR, _PALETTE, _TILE_WIDTH, _TILE_HEIGHT}
+_READ |= {_EXTRA_SAMPLES, _SAMPLE_FORMAT, _DEPTH, _NODATA}
 _MAX_KEPT = 2**14  # bytes of these, of a layout that is kept for files with the same
 
 _UNCOMPRESSED = 1
@@ -48,7 +49,6 @@ _KINDS = {1: "u", 2: "i", 3: "f", 4: "u", 5: "c", 6: "c"}  # SampleFormat
 _MAX_BITS = 64
 _MAX_SAMPLES = 65535
 _MAX_SIDE = 2**31 - 1
-_ANY_SIZE = 2**62  # bytes of a file
 _MAX_TALLER = 4  # times its image a strip may be high, or a tile large
 _MAX_PADDING = 2**28  # bytes of a tile beyond that
 
@@ -57,26 +57,24 @@ class Directory(NamedTuple):
     """Where the pixels of a page lie.
 
     Attributes:
-      start: where its directory begins.
       stored: the dtype in the file, byte order included; None where only tifffile reads it.
       compression, predictor: of each part.
       planes: 1, or the number of samples where each is a plane of its own.
       part: (height, width) of a strip or a tile.
       tiled: parts at the right and bottom are whole, too.
-      offsets, counts: of the parts, plane by plane.
-      end: of the last part.
+      start: where its directory begins.
+      offsets, counts: of the parts, plane by plane; those never written are at 0.
     """
 
-    start: int
     stored: np.dtype | None
     compression: int
     predictor: int
     planes: int
     part: tuple[int, int]
     tiled: bool
-    offsets: np.ndarray
-    counts: np.ndarray
-    end: int = 0
+    start: int = 0
+    offsets: Sequence[int] = ()
+    counts: Sequence[int] = ()
 
 
 def read_layout(data: memoryview, page: int) -> Layout:
@@ -96,16 +94,15 @@ def layout_at(data: memoryview, start: int) -> Layout:
 def _checked(tags: Tags) -> Layout:
     """Return the layout of a page whose parts lie inside of the file."""
     told = tags.told(_READ)
-    small = sum(len(value) for _, _, _, value in told) <= _MAX_KEPT
-    layout = (_layout if small else _layout.__wrapped__)(told, tags.start, tags.order)
-    if layout.place.end > len(tags.data):
-        _end_of_parts(layout, layout.place, len(tags.data))
-    return layout
+    small = len(told.values) <= _MAX_KEPT
+    layout = (_layout if small else _layout.__wrapped__)(told, tags.order)
+    return layout._replace(place=_placed(tags, layout))
 
 
 @functools.lru_cache(256)  # many files have the same tags
-def _layout(told: tuple[Told, ...], start: int, order: str) -> Layout:
-    tags = Tags.of(told, start, order)
+def _layout(told: Told, order: str) -> Layout:
+    """Return the layout that tags tell, without a place for the parts."""
+    tags = Tags.of(told, order)
     height, width = tags.number(_HEIGHT, 0), tags.number(_WIDTH, 0)
     samples = tags.number(_SAMPLES, 1)
     if not (1 <= height <= _MAX_SIDE and 1 <= width <= _MAX_SIDE and 1 <= samples <= _MAX_SAMPLES):
@@ -121,7 +118,7 @@ def _layout(told: tuple[Told, ...], start: int, order: str) -> Layout:
     if colors == "palette" and palette is None:
         raise DecodeError("TIFF: there is no palette (tag 320) for its colors")
     orientation = tags.number(_ORIENTATION, 1)
-    layout = Layout(
+    return Layout(
         height=height,
         width=width,
         samples=samples,
@@ -136,7 +133,6 @@ def _layout(told: tuple[Told, ...], start: int, order: str) -> Layout:
         by_pillow=_is_for_pillow(photometric, compression, bits),
         place=place,
     )
-    return layout._replace(place=place._replace(end=_end_of_parts(layout, place)))
 
 
 def _dtype(tags: Tags, samples: int) -> tuple[np.dtype, int]:
@@ -199,22 +195,14 @@ def _directory(
     beyond = part[0] * part[1] - _MAX_TALLER * height * width
     if min(part) < 1 or beyond * pixel > _MAX_PADDING:
         raise DecodeError(f"TIFF: parts of {part[1]} x {part[0]} pixels")
-    strips = _TILE_OFFSETS not in tags.entries  # some writers of tiles have these, too
-    offsets = tags.array(_STRIP_OFFSETS if strips else _TILE_OFFSETS)
-    counts = tags.array(_STRIP_COUNTS if strips else _TILE_COUNTS)
-    if offsets is None:
-        raise DecodeError("TIFF: nothing says where its pixels lie")
     whole = dtype.itemsize * 8 == bits and tags.number(_FILL_ORDER, 1) == 1
     return Directory(
-        start=tags.start,
         stored=np.dtype(tags.order + dtype.str[1:]) if whole else None,
         compression=tags.number(_COMPRESSION, _UNCOMPRESSED),
         predictor=tags.number(_PREDICTOR, 1),
         planes=planes,
         part=part,
         tiled=tiled,
-        offsets=offsets.astype(np.int64),
-        counts=np.zeros(0, np.int64) if counts is None else counts.astype(np.int64),
     )
 
 
@@ -239,36 +227,39 @@ def _palette(tags: Tags, bits: int) -> np.ndarray | None:
     return (colors >> 8).astype(np.uint8)
 
 
-def _end_of_parts(layout: Layout, place: Directory, size: int = _ANY_SIZE) -> int:
-    """Return where the last part ends; DecodeError unless all are there, in so many bytes."""
-    across = -(-layout.width // place.part[1])
-    down = -(-layout.height // place.part[0])
+def _placed(tags: Tags, layout: Layout) -> Directory:
+    """Return where the parts of a page lie; DecodeError unless all are inside of the file."""
+    place = layout.place
+    down, across = -(-layout.height // place.part[0]), -(-layout.width // place.part[1])
     wanted = place.planes * across * down
-    if len(place.offsets) < wanted:
-        raise DecodeError(f"TIFF: {len(place.offsets)} parts of {wanted}")
-    counts = _part_bytes(layout, place)[:wanted]
+    strips = _TILE_OFFSETS not in tags.entries  # some writers of tiles have these, too
+    offsets = tags.numbers(_STRIP_OFFSETS if strips else _TILE_OFFSETS, (), wanted)
+    counts = tags.numbers(_STRIP_COUNTS if strips else _TILE_COUNTS, (), wanted)
+    if not offsets:
+        raise DecodeError("TIFF: nothing says where its pixels lie")
+    if len(offsets) < wanted:
+        raise DecodeError(f"TIFF: {len(offsets)} parts of {wanted}")
+    if place.compression == _UNCOMPRESSED and place.stored is not None:
+        counts = _plain_bytes(layout, offsets, down)
     if len(counts) < wanted:
         raise DecodeError(f"TIFF: the bytes of {len(counts)} parts of {wanted} are known")
-    ends = place.offsets[:wanted] + counts
-    beyond = np.flatnonzero((place.offsets[:wanted] < 0) | (counts < 0) | (ends > size))
-    if beyond.size:
-        of = f" of {size}" if size < _ANY_SIZE else ", before it begins"
-        raise DecodeError(f"TIFF: truncated, part {beyond[0]} ends at byte {ends[beyond[0]]}{of}")
-    return int(ends.max())
+    size = len(tags.data)
+    for part, (start, count) in enumerate(zip(offsets, counts)):
+        if start < 0 or count < 0 or start + count > size:
+            end = start + count
+            raise DecodeError(f"TIFF: truncated, part {part} ends at byte {end} of {size}")
+    return place._replace(start=tags.start, offsets=offsets, counts=counts)
 
 
-def _part_bytes(layout: Layout, place: Directory) -> np.ndarray:
-    """Return the bytes of each part; those without compression follow from its size."""
-    if place.compression != _UNCOMPRESSED or place.stored is None:
-        return place.counts
-    rows = np.full(len(place.offsets), place.part[0])
+def _plain_bytes(layout: Layout, offsets: Sequence[int], down: int) -> list[int]:
+    """Return the bytes of parts without compression, `down` of them below each other."""
+    place = layout.place
+    row = place.part[1] * layout.dtype.itemsize * layout.samples // place.planes
+    counts = [place.part[0] * row] * len(offsets)
     if not place.tiled:
-        down = -(-layout.height // place.part[0])
-        last = layout.height - (down - 1) * place.part[0]
-        rows[down - 1 :: down] = last
-    each = place.part[1] * layout.dtype.itemsize * layout.samples // place.planes
-    sparse = place.offsets == 0  # GDAL: a part that was never written
-    return np.where(sparse, 0, rows * each)
+        last = (layout.height - (down - 1) * place.part[0]) * row
+        counts[down - 1 :: down] = [last] * place.planes
+    return [count if start else 0 for start, count in zip(offsets, counts)]
 
 
 def decode(data: memoryview, layout: Layout) -> np.ndarray:
@@ -303,11 +294,12 @@ def _view(data: memoryview, layout: Layout) -> np.ndarray | None:
     place = layout.place
     if place.compression != _UNCOMPRESSED or place.tiled or place.planes > 1:
         return None
-    follow = np.diff(place.offsets) == _part_bytes(layout, place)[:-1]
-    if not follow.all() or not place.offsets[0]:
+    first = place.offsets[0]
+    ends = map(operator.add, place.offsets, place.counts)
+    if not first or any(end != start for end, start in zip(ends, place.offsets[1:])):
         return None
     count = layout.height * layout.width * layout.samples
-    pixels = np.frombuffer(data, place.stored, count, int(place.offsets[0]))
+    pixels = np.frombuffer(data, place.stored, count, first)
     return pixels.reshape(layout.height, layout.width, layout.samples)
 
 
@@ -330,7 +322,7 @@ def _read_parts(data: memoryview, layout: Layout) -> np.ndarray:
 def _fill_part(data: memoryview, layout: Layout, part: int, target: np.ndarray) -> None:
     """Write the pixels of a part to their place [h, w, k] in the image."""
     place = layout.place
-    start = int(place.offsets[part])
+    start = place.offsets[part]
     if start == 0:  # GDAL: a part that was never written
         target[:] = 0 if layout.nodata is None else layout.nodata
         return
@@ -338,7 +330,7 @@ def _fill_part(data: memoryview, layout: Layout, part: int, target: np.ndarray) 
     shape = (place.part[0] if place.tiled else height, place.part[1], each)
     raw: memoryview | bytes | np.ndarray = data[start:]
     if place.compression != _UNCOMPRESSED:
-        stop = start + int(place.counts[part])
+        stop = start + place.counts[part]
         raw = _decompress(data[start:stop], place.compression, shape, layout.dtype.itemsize)
     pixels = np.frombuffer(raw, place.stored, math.prod(shape)).reshape(shape)
     if place.predictor == 2:
@@ -372,7 +364,7 @@ def _by_tifffile(data: memoryview, layout: Layout) -> np.ndarray:
             raise DecodeError(reason)
     place = layout.place
     if place.compression not in _CODECS and place.compression != _UNCOMPRESSED:
-        for start, count in zip(place.offsets.tolist(), place.counts.tolist()):
+        for start, count in zip(place.offsets, place.counts):
             check_embedded(data[start : start + count], place.part, "TIFF")
     tifffile = library("tifffile")
     with tifffile.TiffFile(io.BytesIO(data)) as file:

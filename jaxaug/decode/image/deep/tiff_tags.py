@@ -5,7 +5,8 @@ Reference: TIFF 6.0, Adobe 1992; BigTIFF, www.awaresystems.be/imaging/tiff/bigti
 
 import functools
 import struct
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +16,22 @@ from jaxaug.errors import DecodeError
 # Field types -> the code of NumPy and of `struct`, without the byte order; others are not read.
 _TYPES = {1: "B", 2: "B", 3: "H", 4: "I", 6: "b", 7: "B", 8: "h", 9: "i", 11: "f", 12: "d"}
 _TYPES |= {13: "I", 16: "Q", 17: "q", 18: "Q"}
-_SIZES = {kind: struct.calcsize(f"<{code}") for kind, code in _TYPES.items()}
+_SIZES = {code: struct.calcsize(f"<{code}") for code in _TYPES.values()}
 _MAX_ENTRIES = 4096
+_NO_DIRECTORY = "TIFF: truncated, a directory lies beyond the end of the file"
 _MAX_SHARED = 2**16  # bytes that may be the values of several tags
 
-Told = tuple[int, int, int, bytes]  # tag, type, count, value
+
+class Told(NamedTuple):
+    """Some tags with what they say; equal ones tell the same.
+
+    Attributes:
+      heads: tag, code and count of each.
+      values: the bytes of all, one after the other.
+    """
+
+    heads: tuple[tuple[int, str, int], ...]
+    values: bytes
 
 
 class _Kind(NamedTuple):
@@ -42,13 +54,13 @@ class Tags(NamedTuple):
       data: the whole file.
       start: where the directory begins.
       order: "<" or ">", as numbers are written.
-      entries: tag -> (type, count, offset of the value).
+      entries: tag -> (code of its numbers, count, offset of the value), of those that are read.
     """
 
     data: memoryview
     start: int
     order: str
-    entries: dict[int, tuple[int, int, int]]
+    entries: dict[int, tuple[str, int, int]]
 
     def array(self, tag: int) -> np.ndarray | None:
         """Return the numbers of a tag, None where it is missing.
@@ -69,51 +81,52 @@ class Tags(NamedTuple):
             return default
         return int(struct.unpack_from(self.order + found[0], self.data, found[2])[0])
 
-    def numbers(self, tag: int, default: Sequence[int]) -> Sequence[int]:
-        """Return all numbers of a tag."""
+    def numbers(self, tag: int, default: Sequence[int], most: int = sys.maxsize) -> Sequence[int]:
+        """Return the numbers of a tag, the first `most` of them."""
         found = self._find(tag)
         if found is None or not found[1]:
             return default
         code, count, at = found
-        return struct.unpack_from(f"{self.order}{count}{code}", self.data, at)
+        return struct.unpack_from(f"{self.order}{min(count, most)}{code}", self.data, at)
 
-    def told(self, wanted: Iterable[int]) -> tuple[Told, ...]:
-        """Return some tags with the bytes of their values; equal ones tell the same.
+    def told(self, wanted: Collection[int]) -> Told:
+        """Return what some tags tell.
 
         Raises:
           DecodeError: values lie beyond the end of the file, or many times in the same bytes.
         """
-        found = []
-        left = len(self.data) + _MAX_SHARED
-        for tag in wanted:
-            if self._find(tag) is not None:
-                kind, count, at = self.entries[tag]
-                stop = at + count * _SIZES[kind]
-                left -= stop - at
+        heads = []
+        values = []
+        data = self.data
+        left = len(data) + _MAX_SHARED
+        for tag, (code, count, at) in self.entries.items():
+            if tag in wanted:
+                size = count * _SIZES[code]
+                left -= size
+                if at + size > len(data):
+                    self._find(tag)
                 if left < 0:
                     raise DecodeError("TIFF: the values of its tags are more than the whole file")
-                found.append((tag, kind, count, bytes(self.data[at:stop])))
-        return tuple(found)
+                heads.append((tag, code, count))
+                values.append(data[at : at + size])
+        return Told(tuple(heads), b"".join(values))
 
     @classmethod
-    def of(cls, told: Iterable[Told], start: int, order: str) -> "Tags":
+    def of(cls, told: Told, order: str) -> "Tags":
         """Return tags of what was told, without the rest of the file."""
         entries = {}
-        values = b""
-        for tag, kind, count, value in told:
-            entries[tag] = (kind, count, len(values))
-            values += value
-        return cls(memoryview(values), start, order, entries)
+        at = 0
+        for tag, code, count in told.heads:
+            entries[tag] = (code, count, at)
+            at += count * _SIZES[code]
+        return cls(memoryview(told.values), 0, order, entries)
 
     def _find(self, tag: int) -> tuple[str, int, int] | None:
         """Return the code, the count and the place of a tag's numbers."""
         entry = self.entries.get(tag)
-        if entry is None or entry[0] not in _TYPES:
-            return None
-        kind, count, at = entry
-        if at + count * _SIZES[kind] > len(self.data):
+        if entry and entry[2] + entry[1] * _SIZES[entry[0]] > len(self.data):
             raise DecodeError(f"TIFF: truncated, tag {tag} lies beyond the end of the file")
-        return _TYPES[kind], count, at
+        return entry
 
     def text(self, tag: int) -> str:
         """Return an ASCII tag, "" where it is missing."""
@@ -150,7 +163,7 @@ def find_pages(data: memoryview, most: int | None = None) -> list[int]:
             if len(pages) != most:
                 start = _next(data, order, kind, start)
     except struct.error:
-        raise DecodeError("TIFF: truncated, a directory lies beyond the end of the file") from None
+        raise DecodeError(_NO_DIRECTORY) from None
     return list(pages)
 
 
@@ -166,11 +179,12 @@ def tags_at(data: memoryview, start: int) -> Tags:
         if not 1 <= count <= _MAX_ENTRIES:
             raise DecodeError(f"TIFF: its directory has {count} entries")
         at = start + struct.calcsize(order + kind.length)
-        entry_size = struct.calcsize(order + kind.entry) + kind.inline
-        directory = bytes(data[at : at + count * entry_size])
-        return Tags(data, start, order, _entries(directory, order, kind, at, count))
     except struct.error:
-        raise DecodeError("TIFF: truncated, a directory lies beyond the end of the file") from None
+        raise DecodeError(_NO_DIRECTORY) from None
+    size = count * _entry_size(order, kind)
+    if at + size > len(data):
+        raise DecodeError(_NO_DIRECTORY)
+    return Tags(data, start, order, _entries(bytes(data[at : at + size]), order, kind, at))
 
 
 def _written(data: memoryview) -> tuple[str, _Kind]:
@@ -182,25 +196,26 @@ def _written(data: memoryview) -> tuple[str, _Kind]:
 def _next(data: memoryview, order: str, kind: _Kind, start: int) -> int:
     """Return where the directory behind one begins, 0 for none."""
     (count,) = struct.unpack_from(order + kind.length, data, start)
-    size = struct.calcsize(order + kind.length)
-    entry = struct.calcsize(order + kind.entry) + kind.inline
-    return struct.unpack_from(order + kind.offset, data, start + size + count * entry)[0]
+    after = start + struct.calcsize(order + kind.length) + count * _entry_size(order, kind)
+    return struct.unpack_from(order + kind.offset, data, after)[0]
+
+
+def _entry_size(order: str, kind: _Kind) -> int:
+    return struct.calcsize(order + kind.entry + kind.offset)
 
 
 @functools.lru_cache(256)  # many files have the same
 def _entries(
-    directory: bytes, order: str, kind: _Kind, start: int, count: int
-) -> dict[int, tuple[int, int, int]]:
-    """Return the entries of a directory of `count`, whose first is at `start` in the file."""
-    head = struct.Struct(order + kind.entry)
-    offset = struct.Struct(order + kind.offset)
-    entries: dict[int, tuple[int, int, int]] = {}
-    at = 0
-    for _ in range(count):
-        tag, dtype, values = head.unpack_from(directory, at)
-        at += head.size
-        inline = values * _SIZES.get(dtype, 8) <= kind.inline
-        place = start + at if inline else offset.unpack_from(directory, at)[0]
-        entries.setdefault(tag, (dtype, values, place))
-        at += kind.inline
+    directory: bytes, order: str, kind: _Kind, start: int
+) -> dict[int, tuple[str, int, int]]:
+    """Return the entries of a directory whose first is at `start` in the file."""
+    entry = struct.Struct(order + kind.entry + kind.offset)
+    entries: dict[int, tuple[str, int, int]] = {}
+    at = start - kind.inline
+    for tag, number, count, offset in entry.iter_unpack(directory):
+        at += entry.size
+        code = _TYPES.get(number)
+        if code is not None:
+            inline = count * _SIZES[code] <= kind.inline
+            entries.setdefault(tag, (code, count, at if inline else offset))
     return entries
