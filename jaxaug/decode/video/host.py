@@ -1,5 +1,6 @@
 """The frames of a video by FFmpeg, one thread for each video."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import numpy as np
 from jaxaug.decode.image.fit import fit_size
 from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, write_planes
 from jaxaug.decode.video.stream import VideoFile, import_av
-from jaxaug.decode.video.table import NONE, Run
+from jaxaug.decode.video.table import Run
 from jaxaug.errors import DecodeError
 
 
@@ -110,24 +111,26 @@ def first_frame(video: VideoFile) -> Any:
 def _pictures(video: VideoFile, numbers: np.ndarray) -> Iterator[tuple[int, Any]]:
     """Yield what FFmpeg decodes of the packets that frames need, with the number of each."""
     table = video.table
-    numbered = {time: number for number, time in enumerate(table.times[table.frames].tolist())}
+    numbered = {packet: number for number, packet in enumerate(table.frames.tolist())}
     for run in table.runs(numbers):
+        order = itertools.count()  # of frames that no time tells apart
         try:
-            for count, frame in enumerate(_decode_run(video, run)):
-                yield numbered.get(frame.pts, -1) if table.timed else count, frame
+            for frame in _decode_run(video, run):
+                number = numbered.get(frame.pts, -1)
+                yield number if table.timed or number < 0 else next(order), frame
         except import_av().FFmpegError as error:
             reason = error.strerror or str(error)
             raise DecodeError(f"FFmpeg cannot decode it: {reason}") from None
 
 
 def _decode_run(video: VideoFile, run: Run) -> Iterator[Any]:
+    """Yield the frames of PyAV that a run gives; `pts` is the number of the packet of each."""
     table = video.table
     make_packet = import_av().Packet
     try:
         for number, content in video.packets(run):
             packet = make_packet(content)
-            time = int(table.times[number])
-            packet.pts = packet.dts = None if time == NONE else time
+            packet.pts = packet.dts = number
             packet.is_keyframe = bool(table.keys[number])
             yield from video.context.decode(packet)
         yield from video.context.decode(None)

@@ -27,12 +27,10 @@ class References:
     def __init__(self, codec: str, extradata: bytes | None):
         self._hevc = codec == "hevc"
         self._known = codec in _LENGTH_PLACES
-        self._length_bytes = 0  # of those in front of each NAL unit; 0 where start codes are
+        self._length_bytes = length_bytes_of(codec, extradata)
         self._layers = 0  # temporal sub-layers of HEVC; 0 where they are not known
-        place = _LENGTH_PLACES.get(codec)
-        if place is not None and extradata and extradata[0] == 1 and len(extradata) > place:
-            self._length_bytes = 1 + (extradata[place] & 3)
-            self._layers = extradata[place] >> 3 & 7
+        if self._length_bytes and extradata:
+            self._layers = extradata[_LENGTH_PLACES[codec]] >> 3 & 7
 
     def droppable(self, packet: Any) -> bool:
         """Return True if no other frame needs a packet of PyAV."""
@@ -58,7 +56,7 @@ class References:
 
     def _first(self, data: memoryview, asked: Callable[[int, int], bool | None]) -> bool:
         """Return what is said of the first slice, from its first two bytes; False without one."""
-        for first in itertools.islice(self._units(data), _MAX_UNITS):
+        for first in itertools.islice(nal_units(data, self._length_bytes), _MAX_UNITS):
             if first + 1 >= len(data):
                 break
             found = asked(data[first], data[first + 1])
@@ -66,27 +64,36 @@ class References:
                 return found
         return False
 
-    def _units(self, data: memoryview) -> Iterator[int]:
-        """Yield where NAL units begin, behind lengths or start codes."""
-        if not self._length_bytes:
-            content = bytes(data)
-            first = content.find(_START_CODE) + len(_START_CODE)
-            while first >= len(_START_CODE):
-                yield first
-                first = content.find(_START_CODE, first) + len(_START_CODE)
-            return
-        start = 0
-        while start < len(data):
-            first = start + self._length_bytes
-            yield first
-            start = first + int.from_bytes(data[start:first], "big")
-
     def _hevc_idle(self, header: int, second: int) -> bool | None:
         """Return True for a slice to which no frame refers; None for no slice."""
         kind = header >> 1 & 63
         if kind > 31:
             return None
         return kind < 16 and kind % 2 == 0 and 0 < self._layers <= second & 7
+
+
+def length_bytes_of(codec: str, extradata: bytes | None) -> int:
+    """Return the bytes of the length in front of each NAL unit; 0 where start codes are."""
+    place = _LENGTH_PLACES.get(codec)
+    if place is None or not extradata or extradata[0] != 1 or len(extradata) <= place:
+        return 0
+    return 1 + (extradata[place] & 3)
+
+
+def nal_units(data: bytes | memoryview, length_bytes: int) -> Iterator[int]:
+    """Yield where NAL units begin, behind lengths or start codes."""
+    if not length_bytes:
+        content = bytes(data)
+        first = content.find(_START_CODE) + len(_START_CODE)
+        while first >= len(_START_CODE):
+            yield first
+            first = content.find(_START_CODE, first) + len(_START_CODE)
+        return
+    start = 0
+    while start < len(data):
+        first = start + length_bytes
+        yield first
+        start = first + int.from_bytes(data[start:first], "big")
 
 
 def _h264_idle(header: int, second: int) -> bool | None:

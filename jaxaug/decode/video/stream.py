@@ -3,13 +3,14 @@
 import dataclasses
 import importlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxaug._install import install_command
 from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.video.container import find_container
+from jaxaug.decode.video.fields import SecondFields
 from jaxaug.decode.video.references import References
 from jaxaug.decode.video.table import NONE, Codec, Run, Table
 from jaxaug.errors import DecodeError
@@ -130,29 +131,41 @@ def read_table(
     """
     context = stream.codec_context
     references = References(context.name, context.extradata)
-    rows: list[tuple[int, ...]] = []
+    fields = SecondFields(context.name, context.extradata)
+    rows: list[_Row] = []
     packets: list[bytes | memoryview] = []
     inside = True
-    # AVI has no times of presentation: for packets of these codecs FFmpeg makes them up.
-    unordered = bool(kind == "avi" and context.name in ("h264", "hevc") and context.has_b_frames)
-    for packet in _demux(container, stream):
+    for packet in _demux(container, stream, kind):
         if not packet.size:
             continue
         if len(rows) == _MAX_PACKETS:
             raise DecodeError(f"it has more than {_MAX_PACKETS:,} frames")
-        if packet.has_sidedata("palette"):
+        beside = [each.data_type for each in packet.iter_sidedata()]
+        if "palette" in beside:
             raise DecodeError("its colors are a palette beside the packets, which is not read")
         content = bytes(packet)
         offset = _place(data, packet.pos, content)
-        inside = inside and offset >= 0 and not packet.has_sidedata("new_extradata")
+        inside = inside and offset >= 0 and "new_extradata" not in beside
         # show_frame, RFC 6386 section 9.1
         hidden = packet.is_discard or (context.name == "vp8" and not content[0] & 16)
-        time = packet.dts if unordered else packet.pts
-        time = NONE if time is None else time
         idle = references.droppable(packet)
-        rows.append((time, references.begins(packet), not hidden, idle, offset, len(content)))
+        if fields.complete(content) and rows:
+            inside = inside and offset == rows[-1].offset + rows[-1].size
+            rows[-1] = rows[-1].joined(idle, len(content))
+            packets[-1] = b"".join((packets[-1], content))
+            continue
+        times = (NONE if time is None else time for time in (packet.pts, packet.dts))
+        flags = (references.begins(packet), not hidden, idle)
+        rows.append(_Row(*times, *flags, offset, len(content)))
         packets.append(content if offset < 0 else data[offset : offset + len(content)])
-    times, keys, shown, idle, offsets, sizes = np.array(rows, np.int64).reshape(-1, 6).T
+    # AVI has no times of presentation: for packets of these codecs FFmpeg makes them up, and also
+    # for packets that held several frames.
+    unordered = bool(kind == "avi" and context.has_b_frames) and (
+        context.name in ("h264", "hevc") or (context.name == "mpeg4" and not inside)
+    )
+    shown_at, decoded_at, keys, shown, idle, offsets, sizes = (
+        np.array(rows, np.int64).reshape(-1, 7).T
+    )
     if not shown.any():
         raise DecodeError("it has no frames")
     if context.name in _NEVER_MARKED and keys.all():
@@ -164,7 +177,7 @@ def read_table(
         codec=_codec(context, kind, unordered),
         unit=float(stream.time_base),
         rate=float(stream.average_rate or 25),
-        times=times,
+        times=decoded_at if unordered else shown_at,
         offsets=offsets,
         sizes=sizes,
         **flags,
@@ -172,10 +185,33 @@ def read_table(
     return _that_decode(table, packets, context), [] if inside else packets
 
 
-def _demux(container: Any, stream: Any) -> Iterator[Any]:
-    """Yield the packets of a stream."""
+class _Row(NamedTuple):
+    """A packet: when it is shown and decoded, `Table.keys`, `shown`, `idle`, and its place."""
+
+    shown_at: int
+    decoded_at: int
+    begins: bool
+    shown: bool
+    idle: bool
+    offset: int
+    size: int
+
+    def joined(self, idle: bool, size: int) -> "_Row":
+        """Return the picture of which this is one field, and a packet behind it the other."""
+        return self._replace(idle=self.idle and idle, size=self.size + size)
+
+
+def _demux(container: Any, stream: Any, kind: str) -> Iterator[Any]:
+    """Yield the packets of a stream, each of which holds a frame or a field."""
+    unpack = None
+    if kind == "avi" and stream.codec_context.name == "mpeg4":  # a P and a B-frame may be in one
+        unpack = import_av().BitStreamFilterContext("mpeg4_unpack_bframes", stream)
     try:
-        yield from container.demux(stream)
+        for packet in container.demux(stream):
+            if unpack and packet.size:
+                yield from unpack.filter(packet)
+            else:
+                yield packet
     except IndexError:  # PyAV's, behind the last one, where other streams began within the file
         return
 
@@ -197,18 +233,22 @@ def _that_decode(table: Table, packets: Sequence[bytes | memoryview], context: A
     seen: list[int] = []
     for number in range(first, leading[-1] + 1):
         packet = make_packet(packets[number])
-        packet.pts = packet.dts = int(table.times[number])
+        packet.pts = packet.dts = number
         seen += [frame.pts for frame in context.decode(packet)]
     seen += [frame.pts for frame in context.decode(None)]
     context.flush_buffers()
-    return dataclasses.replace(table, shown=table.shown & (~early | np.isin(table.times, seen)))
+    return dataclasses.replace(
+        table, shown=table.shown & (~early | np.isin(np.arange(len(early)), seen))
+    )
 
 
 def _place(data: memoryview, position: int | None, content: bytes) -> int:
     """Return where a packet is in a file, -1 if it is not there as it is."""
     start = max(0, position or 0)
+    if bytes(data[start : start + len(content)]) == content:
+        return start
     near = bytes(data[start : start + _MAX_LEAD + len(content)])
-    for lead in range(_MAX_LEAD):
+    for lead in range(1, _MAX_LEAD):
         if near.startswith(content, lead):
             return start + lead
     return -1

@@ -73,13 +73,18 @@ class Table:
     sizes: np.ndarray
 
     @cached_property
+    def clocked(self) -> bool:
+        """True if all frames have times, which do not jump back where recordings are joined."""
+        times = self.times[self.shown]
+        # What is decoded before a key packet is shown before it.
+        behind = times < np.maximum.accumulate(times)
+        return bool((times != NONE).all()) and not (behind & self.keys[self.shown]).any()
+
+    @cached_property
     def timed(self) -> bool:
         """True if every frame has a time of its own, by which it can be found."""
-        times = self.times[self.shown]
-        distinct = bool((times != NONE).all()) and len(np.unique(times)) == len(times)
-        # What is decoded before a key packet is shown before it, but where recordings are joined.
-        behind = self.times < np.maximum.accumulate(self.times)
-        return distinct and not (behind & self.keys).any() and not self.codec.unordered
+        distinct = len(np.unique(self.times[self.shown])) == self.shown.sum()
+        return self.clocked and bool(distinct) and not self.codec.unordered
 
     @cached_property
     def frames(self) -> np.ndarray:
@@ -97,11 +102,10 @@ class Table:
     @cached_property
     def seconds(self) -> np.ndarray:
         """The time float64[n] of each frame."""
-        if self.timed:
-            return self.times[self.frames] * self.unit
-        if self.codec.unordered and NONE not in self.times:
-            return np.sort(self.times[self.shown]) * self.unit  # gaps stay, a few frames early
-        return np.arange(len(self.frames)) / self.rate
+        if self.clocked:  # where containers tell times of decoding alone, they are a bit early
+            return np.sort(self.times[self.shown]) * self.unit
+        begin = int(self.times[self.frames[0]])
+        return (0 if begin == NONE else begin) * self.unit + np.arange(len(self.frames)) / self.rate
 
     def runs(self, numbers: np.ndarray) -> "list[Run]":
         """Return the runs of packets that frames int64[m] need."""

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from jaxaug.decode import decode_video
+from jaxaug.decode.video.fields import SecondFields
 from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.planes import planes_of
 from jaxaug.decode.video.references import References
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Codec, Table, plan_runs
 from jaxaug.errors import DecodeError
-from tests.videos import CONTAINERS, GOPS, KINDS, all_frames, kind, turned, video
+from tests.decode.video.fields import fields, parameters, written
+from tests.videos import CONTAINERS, GOPS, KINDS, all_frames, edited, kind, turned, video
 
 MAX_PIXELS = 2**20
 
@@ -207,6 +209,92 @@ def test_an_edit_list_hides_frames():
     for number in (0, 3):
         luma = planes_of(all_frames(kind("h264"))[number + 5], Codec()).luma
         np.testing.assert_array_equal(found[number].luma, luma)
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        [(400, -1), (1200, 0)],
+        [(320, 2), (480, 15)],
+        [(320, 0), (400, -1), (480, 15)],
+        [(480, 15), (320, 2)],
+        [(400, 0), (400, 0)],
+    ],
+)
+def test_edits_are_shown_one_after_the_other(edits):
+    """Also those of which a later one begins with packets that an earlier one has shown."""
+    data = edited(kind("h264"), *edits)
+    assert 10 < len(all_frames(data)) <= 30
+    check_frames(data)
+    with VideoFile(memoryview(data), MAX_PIXELS) as file:
+        # FFmpeg shows a frame at the end of an edit twice at one time.
+        times = sorted(frame.time for frame in all_frames(data))
+        np.testing.assert_allclose(file.table.seconds, times, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("high", [False, True])
+@pytest.mark.parametrize(
+    "container, together", [("mpegts", True), ("mpegts", False), ("mp4", False)]
+)
+def test_two_fields_are_a_frame(container, together, high):
+    data = fields(container, together, high)
+    assert len(all_frames(data)) == 18
+    check_frames(data)
+    check_times(data)
+
+
+def test_fields_need_the_parameters_of_their_sequence():
+    with av.open(io.BytesIO(fields("mpegts", False))) as source:
+        first, second = (bytes(packet) for _, packet in zip(range(2), source.demux(video=0)))
+    first = first.replace(parameters(False), b"")
+    assert [SecondFields("h264", None).complete(each) for each in (first, second)] == [False, False]
+    told = SecondFields("h264", parameters(False))
+    assert [told.complete(each) for each in (first, second, first, second)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert not SecondFields("hevc", parameters(False)).complete(second)
+
+
+def test_frames_that_come_many_in_a_packet_are_at_a_constant_rate():
+    """The container tells the time of the first one alone."""
+    with av.open(io.BytesIO(kind("h264 ts"))) as source:
+        packets = [packet for packet in source.demux(video=0) if packet.size]
+        groups = [packets[start : start + 5] for start in range(0, 30, 5)]
+        ticks = [int(group[0].pts * 1000 * packets[0].time_base) for group in groups]
+    joined = [b"".join(map(bytes, group)) for group in groups]
+    data = written("mpegts", [(each, 10_000 + tick) for each, tick in zip(joined, ticks)])
+    expected = all_frames(data)
+    check_frames(data)
+    with VideoFile(memoryview(data), MAX_PIXELS) as file:
+        for frame, second in zip(expected, file.table.seconds, strict=True):
+            assert frame.pts is None or frame.time == pytest.approx(second, abs=1e-9)
+
+
+def test_a_packed_b_frame_is_a_frame_of_its_own():
+    """As DivX and Xvid write AVI: a P and a B-frame in a packet, and one of few bytes in place of
+    the next."""
+    whole = video(15, codec="mpeg4", container="avi", bf="1", sc_threshold="1000000000")
+    with av.open(io.BytesIO(whole)) as source:
+        contents = [bytes(packet) for packet in source.demux(video=0) if packet.size]
+    kinds = [content[content.index(VOP) + 4] >> 6 for content in contents]
+    assert 2 in kinds
+    packed = list(contents)
+    for place in range(len(kinds) - 1):
+        if kinds[place : place + 2] == [1, 2]:
+            packed[place] = contents[place] + contents[place + 1]
+            packed[place + 1] = VOP + b"\x50\0"
+    data = written("avi", [(each, 40 * place) for place, each in enumerate(packed)], "mpeg4")
+    expected = all_frames(whole)
+    for numbers in ([0], [7, 3], range(len(expected))):
+        for number, planes in decoded(data, numbers)[0].items():
+            np.testing.assert_array_equal(planes.luma, planes_of(expected[number], Codec()).luma)
+    assert len(decode_video(data)) == len(expected)
+
+
+VOP = b"\0\0\1\xb6"  # begins a frame of MPEG-4, ISO/IEC 14496-2 table 6-3
 
 
 @pytest.mark.parametrize("name", ["h264", "h264 open", "mpeg4", "hevc", "vp9", "odd"])
