@@ -1,4 +1,4 @@
-"""Docstrings as the site needs them: read right by Griffe and Markdown, and told once."""
+"""Docstrings and types as the site needs them: read right by Griffe and Markdown, told once."""
 
 import re
 
@@ -15,6 +15,12 @@ class Docstrings(griffe.Extension):
         """Change the docstring of one module, class or function."""
         if obj.docstring is not None:
             obj.docstring.value = for_site(obj.docstring.value)
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs):
+        """Leave out what stands beside the type of a field: how its argument is converted."""
+        annotation = attr.annotation
+        if isinstance(annotation, griffe.ExprSubscript) and str(annotation.left) == "Annotated":
+            attr.annotation = annotation.slice.elements[0]
 
     def on_package(self, *, pkg: griffe.Module, **kwargs):
         """Leave out what a base class describes: `make_params` and `apply` of every operator."""

@@ -2,63 +2,63 @@
 
 numpy's scalars and arrays are taken for the Python numbers and tuples that they hold. A JAX array
 stays one where a continuous setting is meant, in float32: it may be traced, and nothing static is
-derived from it. What is known of its value is checked. A field names its converter,
-`size: Size = field(metadata=converter(as_size))`, and the base class applies it once, after
-`__init__`. The names of types below stand for every form in which an argument may be written and
-for the one form in which it is kept, which no static type can say of one field.
+derived from it. What is known of its value is checked. The type of a field names its converter,
+`factor: Annotated[Range, Converter(as_range, 0.0)]`, and the base class applies it once, after
+`__init__`. Types such as `Size` name theirs at the end of this file. They stand for every form in
+which an argument may be written, which no static type can say of what is kept.
 """
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Collection
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Sequence
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxaug._checks import check_choice, check_positive_int, check_range, is_int
+from jaxaug._checks import check_choice, check_range, is_int
 from jaxaug._typing import Scalar
+from jaxaug.augment._base.axis import INTERPOLATIONS, PADDING_MODES
 from jaxaug.augment.matrix import is_static
 
-Size: TypeAlias = Any  # (height, width), or an int for a square; kept as (height, width)
 Range: TypeAlias = Any  # (low, high), or a number that each argument explains; kept as (low, high)
-Color: TypeAlias = Any  # a number in [0, 1], or one per channel
-Point: TypeAlias = Any  # (x, y) in pixels from the top left corner
-Pair: TypeAlias = Any  # a number, or (x, y); kept as the last
-Padding: TypeAlias = Any  # an int, (x, y) or (left, top, right, bottom); kept as the last
-Channels: TypeAlias = Any  # a number, or one per channel; kept as a tuple
-
 SMALLEST = float(np.finfo(np.float32).tiny)  # of what must be above 0
 LARGEST = float(np.finfo(np.float32).max)  # of what must be finite
 
 
-_CONVERTER = "jaxaug.converter"  # of the metadata of a field
+class Converter:
+    """What a field keeps of its argument, `Annotated[Range, Converter(as_range, 0.0)]`."""
 
+    def __init__(self, convert: Callable[..., Any], *bounds: Any):
+        self.convert = convert
+        self.bounds = bounds
 
-def converter(convert: Callable[..., Any], *bounds: Any) -> dict[str, Any]:
-    """Return the metadata of a field that keeps `convert(name, value, *bounds)` of its argument."""
-    return {_CONVERTER: (convert, bounds)}
+    def __call__(self, name: str, value: Any) -> Any:
+        return self.convert(name, value, *self.bounds)
+
+    def __repr__(self) -> str:
+        return f"{self.convert.__name__}({', '.join(map(repr, self.bounds))})"
 
 
 def convert_fields(transform: Any) -> None:
     """Convert the fields of a frozen dataclass, once, after its `__init__`."""
     for field in dataclasses.fields(transform):
-        found = _converter_of(type(transform), field.name)
-        if found is not None:
-            convert, bounds = found
-            value = convert(field.name, getattr(transform, field.name), *bounds)
-            store(transform, **{field.name: value})
+        convert = _converter_of(type(transform), field.name)
+        if convert is not None:
+            store(transform, **{field.name: convert(field.name, getattr(transform, field.name))})
 
 
-def _converter_of(cls: type, name: str) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+def _converter_of(cls: type, name: str) -> Converter | None:
     """Return the converter of a field; a subclass that gives it another default keeps it."""
     for base in cls.__mro__:
         declared = base.__dict__.get("__dataclass_fields__", {}).get(name)
-        if declared is not None and _CONVERTER in declared.metadata:
-            return declared.metadata[_CONVERTER]
+        notes = getattr(declared.type, "__metadata__", ()) if declared is not None else ()
+        for note in reversed(notes):  # the innermost type stands first
+            if isinstance(note, Converter):
+                return note
     return None
 
 
@@ -179,7 +179,7 @@ def as_xy(name: str, value: Any) -> tuple[Scalar, Scalar]:
     return floating(pair[0]), floating(pair[1])
 
 
-def as_color(name: str, value: Any) -> Color:
+def as_color(name: str, value: Any) -> Any:
     """Return a number in [0, 1], or one per channel where they differ."""
     color = setting(value)
     channels = color if isinstance(color, tuple) else (color,)
@@ -192,7 +192,7 @@ def as_color(name: str, value: Any) -> Color:
     return numbers if isinstance(color, tuple) else numbers[0]
 
 
-def as_channels(name: str, value: Any) -> Channels:
+def as_channels(name: str, value: Any) -> tuple[Scalar, ...]:
     """Return a number, or one per channel, as a tuple."""
     numbers = setting(value)
     numbers = numbers if isinstance(numbers, tuple) else (numbers,)
@@ -230,12 +230,6 @@ def as_choice(name: str, value: Any, choices: Collection[Any]) -> Any:
 def as_flag(name: str, value: Any) -> bool:
     """Return True or False."""
     return as_choice(name, value, (True, False))
-
-
-def as_positive_int(name: str, value: Any) -> int:
-    """Return an int of at least 1."""
-    check_positive_int(name, value)
-    return plain(value)
 
 
 def as_int(name: str, value: Any, low: int, high: int | None = None) -> int:
@@ -328,3 +322,18 @@ def floating(number: Any) -> Scalar:
 def log(number: Scalar) -> Scalar:
     """Return the natural logarithm of a number; of a float it is one, too."""
     return math.log(number) if is_static(number) else jnp.log(number)
+
+
+Channels: TypeAlias = Annotated[Any, Converter(as_channels)]  # a number, or one per channel
+Color: TypeAlias = Annotated[Any, Converter(as_color)]  # a number in [0, 1], or one per channel
+Flag: TypeAlias = Annotated[bool, Converter(as_flag)]
+Interpolation: TypeAlias = Annotated[str, Converter(as_choice, INTERPOLATIONS)]
+Names: TypeAlias = Annotated[Sequence[str], Converter(as_names)]  # of entries of a sample
+Padding: TypeAlias = Annotated[Any, Converter(as_padding)]  # (left, top, right, bottom), or fewer
+PaddingMode: TypeAlias = Annotated[str, Converter(as_choice, PADDING_MODES)]
+Pair: TypeAlias = Annotated[Any, Converter(as_xy)]  # (x, y), or a number for both
+Point: TypeAlias = Annotated[Any, Converter(as_point)]  # (x, y) in pixels; None for a default
+PositiveInt: TypeAlias = Annotated[int, Converter(as_int, 1)]
+Size: TypeAlias = Annotated[Any, Converter(as_size)]  # (height, width), or an int for a square
+SymmetricRange: TypeAlias = Annotated[Any, Converter(as_symmetric_range)]  # v means (-v, v)
+UnitRange: TypeAlias = Annotated[Any, Converter(as_range, 0.0, 1.0)]  # (low, high)

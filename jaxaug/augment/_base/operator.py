@@ -32,8 +32,8 @@ class Operator(abc.ABC):
     """A frozen dataclass of settings that draws parameters and applies them.
 
     A field `p` is the probability of being applied, in [0, 1]: its coin is drawn here, from a key
-    of its own, so that it says nothing about the parameters. A field whose metadata name a
-    `converter` keeps what that makes of the argument. As a pytree its leaves are the JAX arrays
+    of its own, so that it says nothing about the parameters. A field whose type names a
+    `Converter` keeps what that makes of the argument. As a pytree its leaves are the JAX arrays
     among its settings.
     """
 

@@ -1,8 +1,8 @@
 """Chains of transforms, in which a run of geometric ops is one resample."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +12,12 @@ from jaxaug.augment._base import (
     LEVELS,
     NO_IMAGE,
     AudioInfo,
+    Converter,
     Drawn,
+    Flag,
     ImageInfo,
     VolumeInfo,
     as_class_index,
-    as_flag,
-    converter,
 )
 from jaxaug.augment._chain.group import GroupOp
 from jaxaug.augment._chain.progress import Note, State, begin, check_key, finish, resampled
@@ -107,13 +107,13 @@ class Compose(Transform):
     what masks hold outside of the image (there 0).
     """
 
-    transforms: Sequence[Transform] = field(metadata=converter(_as_transforms))
+    transforms: Annotated[Sequence[Transform], Converter(_as_transforms)]
     _: KW_ONLY
-    fuse: bool = field(default=True, metadata=converter(as_flag))
-    mask_fill: int = field(default=MASK_FILL, metadata=converter(as_class_index))
-    box_format: str = field(default="xyxy", metadata=converter(as_box_format))
-    targets: Any = field(default=(), metadata=converter(as_added))
-    swap: Any = field(default=(), metadata=converter(as_swaps))
+    fuse: Flag = True
+    mask_fill: Annotated[int, Converter(as_class_index)] = MASK_FILL
+    box_format: Annotated[str, Converter(as_box_format)] = "xyxy"
+    targets: Annotated[Any, Converter(as_added)] = ()
+    swap: Annotated[Any, Converter(as_swaps)] = ()
 
     def __post_init__(self):
         super().__post_init__()

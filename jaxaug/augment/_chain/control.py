@@ -7,8 +7,8 @@ where another branch was drawn.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +16,10 @@ import jax.numpy as jnp
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment import random
 from jaxaug.augment._base import (
+    Converter,
     Drawn,
     ImageInfo,
-    as_positive_int,
-    converter,
+    PositiveInt,
     floating,
     is_number,
     ordered,
@@ -91,7 +91,7 @@ class Control(Transform):
         be an output. They draw for the image as it is before.
     """
 
-    transforms: Sequence[Transform] = field(metadata=converter(_as_branches))
+    transforms: Annotated[Sequence[Transform], Converter(_as_branches)]
 
     def __post_init__(self):
         super().__post_init__()
@@ -364,7 +364,7 @@ class SomeOf(Control):
     Reference: `albumentations.SomeOf`.
     """
 
-    n: int = field(default=1, metadata=converter(as_positive_int))
+    n: PositiveInt = 1
     p: float = 1.0
 
     def __post_init__(self):

@@ -7,7 +7,7 @@ it. Each kind brings its own way to `run`; a chain only goes from one to the nex
 
 import abc
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import jax
@@ -15,21 +15,18 @@ import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import (
-    INTERPOLATIONS,
     LEVELS,
     NO_IMAGE,
-    PADDING_MODES,
     Color,
     Drawn,
     Epilogue,
     ImageInfo,
+    Interpolation,
     Operator,
+    PaddingMode,
     Parameters,
-    as_choice,
-    as_color,
     chosen,
     chosen_alike,
-    converter,
     unit,
 )
 from jaxaug.augment._chain.levels import LevelStep
@@ -321,9 +318,9 @@ class Bordered(Geometric):
     """
 
     _: KW_ONLY
-    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
-    padding_mode: str = field(default="constant", metadata=converter(as_choice, PADDING_MODES))
-    fill: Color = field(default=0.0, metadata=converter(as_color))
+    interpolation: Interpolation = "bilinear"
+    padding_mode: PaddingMode = "constant"
+    fill: Color = 0.0
 
     def resampling(self) -> Resampling:
         """Return the resampling that the fields ask for."""

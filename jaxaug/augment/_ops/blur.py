@@ -5,21 +5,21 @@ The pure functions take float images [H, W, C] in [0, 1]. Beyond its border an i
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
+    Converter,
     ImageInfo,
     Range,
     as_pair,
     as_range,
     as_range_of,
     as_range_to,
-    converter,
     on_image,
     plain,
 )
@@ -195,8 +195,8 @@ class GaussianBlur(ImageOp):
       (8, 9, 3)
     """
 
-    kernel_size: Any = field(metadata=converter(_as_kernel_size))
-    sigma: Range = field(default=(0.1, 2.0), metadata=converter(as_range_of, 0.0))
+    kernel_size: Annotated[Any, Converter(_as_kernel_size)]
+    sigma: Annotated[Range, Converter(as_range_of, 0.0)] = (0.1, 2.0)
     _: KW_ONLY
     p: float = 1.0
 
@@ -226,7 +226,7 @@ class BoxBlur(ImageOp):
     Reference: `albumentations.Blur`, whose sides are odd ints.
     """
 
-    blur_limit: Range = field(default=(3.0, 7.0), metadata=converter(as_range_to, 1.0))
+    blur_limit: Annotated[Range, Converter(as_range_to, 1.0)] = (3.0, 7.0)
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
@@ -266,9 +266,9 @@ class MotionBlur(ImageOp):
     Reference: `albumentations.MotionBlur`.
     """
 
-    blur_limit: Range = field(default=(3.0, 7.0), metadata=converter(as_range_to, 1.0))
-    angle_range: Range = field(default=(0.0, 360.0), metadata=converter(as_range))
-    direction_range: Range = field(default=(-1.0, 1.0), metadata=converter(as_range, -1.0, 1.0))
+    blur_limit: Annotated[Range, Converter(as_range_to, 1.0)] = (3.0, 7.0)
+    angle_range: Annotated[Range, Converter(as_range)] = (0.0, 360.0)
+    direction_range: Annotated[Range, Converter(as_range, -1.0, 1.0)] = (-1.0, 1.0)
     _: KW_ONLY
     p: float = 0.5
 
@@ -302,7 +302,7 @@ class Defocus(ImageOp):
     Reference: `albumentations.Defocus`, of whose aliased disk this is the smooth form.
     """
 
-    radius: Range = field(default=(3.0, 10.0), metadata=converter(as_range_to, 0.0))
+    radius: Annotated[Range, Converter(as_range_to, 0.0)] = (3.0, 10.0)
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
@@ -330,7 +330,7 @@ class MedianBlur(ImageOp):
     Differs from albumentations in one side for all images.
     """
 
-    kernel_size: int = field(default=3, metadata=converter(as_kernel_size))
+    kernel_size: Annotated[int, Converter(as_kernel_size)] = 3
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> None:

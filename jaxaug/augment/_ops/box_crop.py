@@ -1,20 +1,18 @@
 """Crops that look at the boxes, resized to one size: all of them inside, or one in the middle."""
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
 
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key
 from jaxaug.augment._base import (
-    INTERPOLATIONS,
+    Converter,
     ImageInfo,
-    Range,
+    Interpolation,
     Size,
-    as_choice,
+    UnitRange,
     as_number,
-    as_range,
-    as_size,
-    converter,
 )
 from jaxaug.augment._chain import Geometric
 from jaxaug.augment._ops.crop import Window, resized_window
@@ -26,9 +24,9 @@ from jaxaug.augment.random import between, integer, uniform
 class BoxCrop(Geometric):
     """A window that depends on the boxes, resized."""
 
-    size: Size = field(metadata=converter(as_size))
+    size: Size
     _: KW_ONLY
-    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
+    interpolation: Interpolation = "bilinear"
 
     def warp(self, params: Window, info: ImageInfo) -> Warp:
         """Return the crop, then the resize."""
@@ -62,7 +60,7 @@ class RandomSizedBoxSafeCrop(BoxCrop):
     Reference: `albumentations.RandomSizedBBoxSafeCrop`.
     """
 
-    erosion_rate: float = field(default=0.0, metadata=converter(as_number, 0.0, 1.0))
+    erosion_rate: Annotated[float, Converter(as_number, 0.0, 1.0)] = 0.0
 
     def make_params(self, key: Key, info: ImageInfo) -> Window:
         """Draw the window."""
@@ -102,7 +100,7 @@ class RandomCropNearBox(BoxCrop):
     that of DALI's `segmentation.random_object_bbox`.
     """
 
-    max_part_shift: Range = field(default=(0.0, 0.3), metadata=converter(as_range, 0.0, 1.0))
+    max_part_shift: UnitRange = (0.0, 0.3)
 
     def make_params(self, key: Key, info: ImageInfo) -> Window:
         """Draw the box and the shifts."""

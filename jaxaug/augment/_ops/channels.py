@@ -5,8 +5,8 @@ saturation and value end at 0 and 1. Nothing here is a matrix product: three cha
 for one, and its rounding would depend on the batch size.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +14,14 @@ import numpy as np
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
+    Converter,
     ImageInfo,
     Range,
+    SymmetricRange,
     as_int_range,
     as_number,
     as_range_of,
-    as_symmetric_range,
     by_channel,
-    converter,
     on_image,
     on_rgb,
     per_channel,
@@ -211,8 +211,8 @@ class ChannelDropout(Pointwise):
     """
 
     by_value = True
-    channel_drop_range: tuple[int, int] = field(default=(1, 1), metadata=converter(as_int_range, 0))
-    fill: float = field(default=0.0, metadata=converter(as_number, 0.0, 1.0))
+    channel_drop_range: Annotated[tuple[int, int], Converter(as_int_range, 0)] = (1, 1)
+    fill: Annotated[float, Converter(as_number, 0.0, 1.0)] = 0.0
     _: KW_ONLY
     p: float = 0.5
 
@@ -259,8 +259,8 @@ class BandGain(Pointwise):
     """
 
     by_value = True
-    gain: Range = field(default=(0.8, 1.2), metadata=converter(as_range_of, 0.0))
-    offset: Range = field(default=0.0, metadata=converter(as_range_of, -1.0, 1.0))
+    gain: Annotated[Range, Converter(as_range_of, 0.0)] = (0.8, 1.2)
+    offset: Annotated[Range, Converter(as_range_of, -1.0, 1.0)] = 0.0
     _: KW_ONLY
     p: float = 1.0
 
@@ -295,9 +295,9 @@ class RandomRGBShift(Pointwise):
 
     by_value = True
     channels = 3
-    r_shift_limit: Range = field(default=0.5, metadata=converter(as_symmetric_range))
-    g_shift_limit: Range = field(default=0.5, metadata=converter(as_symmetric_range))
-    b_shift_limit: Range = field(default=0.5, metadata=converter(as_symmetric_range))
+    r_shift_limit: SymmetricRange = 0.5
+    g_shift_limit: SymmetricRange = 0.5
+    b_shift_limit: SymmetricRange = 0.5
     _: KW_ONLY
     p: float = 0.5
 
@@ -340,9 +340,9 @@ class HueSaturationValue(Pointwise):
 
     channels = 3
     across_channels = True
-    hue_shift_limit: Range = field(default=20 / 180, metadata=converter(as_symmetric_range))
-    sat_shift_limit: Range = field(default=30 / 255, metadata=converter(as_symmetric_range))
-    val_shift_limit: Range = field(default=20 / 255, metadata=converter(as_symmetric_range))
+    hue_shift_limit: SymmetricRange = 20 / 180
+    sat_shift_limit: SymmetricRange = 30 / 255
+    val_shift_limit: SymmetricRange = 20 / 255
     _: KW_ONLY
     p: float = 0.5
 
@@ -376,7 +376,7 @@ class RandomHueYIQ(Pointwise):
 
     channels = 3
     across_channels = True
-    hue: Range = field(default=0.5, metadata=converter(as_symmetric_range))
+    hue: SymmetricRange = 0.5
     _: KW_ONLY
     p: float = 1.0
 

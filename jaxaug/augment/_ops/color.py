@@ -5,9 +5,9 @@ torchvision does. Nothing here is a matrix product: three channels are too few f
 rounding would depend on the batch size.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -15,11 +15,11 @@ from jax import lax
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
     LARGEST,
+    Converter,
     Drawn,
     ImageInfo,
     Range,
     as_range,
-    converter,
     info_of,
     is_number,
     on_rgb,
@@ -197,10 +197,10 @@ class ColorJitter(ImageOp):
     """
 
     channels = 3
-    brightness: Range = field(default=0.0, metadata=converter(_as_factor_range))
-    contrast: Range = field(default=0.0, metadata=converter(_as_factor_range))
-    saturation: Range = field(default=0.0, metadata=converter(_as_factor_range))
-    hue: Range = field(default=0.0, metadata=converter(_as_hue_range))
+    brightness: Annotated[Range, Converter(_as_factor_range)] = 0.0
+    contrast: Annotated[Range, Converter(_as_factor_range)] = 0.0
+    saturation: Annotated[Range, Converter(_as_factor_range)] = 0.0
+    hue: Annotated[Range, Converter(_as_hue_range)] = 0.0
     _: KW_ONLY
     p: float = 1.0
 
@@ -403,10 +403,10 @@ class RandomPhotometricDistort(ImageOp):
     """
 
     channels = 3
-    brightness: Range = field(default=(0.875, 1.125), metadata=converter(as_range, 0.0))
-    contrast: Range = field(default=(0.5, 1.5), metadata=converter(as_range, 0.0))
-    saturation: Range = field(default=(0.5, 1.5), metadata=converter(as_range, 0.0))
-    hue: Range = field(default=(-0.05, 0.05), metadata=converter(as_range, -0.5, 0.5))
+    brightness: Annotated[Range, Converter(as_range, 0.0)] = (0.875, 1.125)
+    contrast: Annotated[Range, Converter(as_range, 0.0)] = (0.5, 1.5)
+    saturation: Annotated[Range, Converter(as_range, 0.0)] = (0.5, 1.5)
+    hue: Annotated[Range, Converter(as_range, -0.5, 0.5)] = (-0.05, 0.05)
     p: float = 0.5
 
     def draw(self, key: Key, info: ImageInfo) -> Drawn:

@@ -1,18 +1,18 @@
 """Objects of one image on another: `CopyAndPaste`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import (
+    Converter,
     ImageInfo,
-    as_names,
+    Names,
     as_number,
     as_probability,
-    converter,
     extent,
     inside,
 )
@@ -96,10 +96,10 @@ class CopyAndPaste(GroupOp):
     the paper found to make no difference.
     """
 
-    share: float = field(default=0.5, metadata=converter(as_probability))
-    min_visibility: float = field(default=0.05, metadata=converter(as_number, 0.0, 1.0))
+    share: Annotated[float, Converter(as_probability)] = 0.5
+    min_visibility: Annotated[float, Converter(as_number, 0.0, 1.0)] = 0.05
     p: float = 1.0
-    per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
+    per_box: Names = ()
     group_size = 2
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:

@@ -6,29 +6,28 @@ do not clip).
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
-    INTERPOLATIONS,
-    PADDING_MODES,
     SMALLEST,
     Canvas,
     Color,
+    Converter,
     ImageInfo,
+    Interpolation,
     Padding,
+    PaddingMode,
     Range,
     Size,
-    as_choice,
-    as_color,
+    UnitRange,
     as_optional,
     as_padding,
     as_range,
     as_size,
-    converter,
     log,
     ordered,
     plain,
@@ -178,7 +177,7 @@ class CenterCrop(Geometric):
     pixels: here they stay on their pixels, there they may lie one pixel further right or below.
     """
 
-    size: Size = field(metadata=converter(_as_size_or_share))
+    size: Annotated[Size, Converter(_as_size_or_share)]
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""
@@ -242,11 +241,11 @@ class RandomCrop(Geometric):
     a `Resize` before the crop where images may be smaller than the window.
     """
 
-    size: Size = field(metadata=converter(as_size))
-    padding: Padding | None = field(default=None, metadata=converter(as_optional, as_padding))
+    size: Size
+    padding: Annotated[Padding | None, Converter(as_optional, as_padding)] = None
     pad_if_needed: bool = False
-    fill: Color = field(default=0.0, metadata=converter(as_color))
-    padding_mode: str = field(default="constant", metadata=converter(as_choice, PADDING_MODES))
+    fill: Color = 0.0
+    padding_mode: PaddingMode = "constant"
 
     def make_params(self, key: Key, info: ImageInfo) -> Window:
         """Draw a corner, uniform over the places where the window fits the padded image."""
@@ -315,10 +314,10 @@ class RandomResizedCrop(Geometric):
     rounding.
     """
 
-    size: Size = field(metadata=converter(as_size))
-    scale: Range = field(default=(0.08, 1.0), metadata=converter(as_range, 0.0, 1.0))
-    ratio: Range = field(default=(3 / 4, 4 / 3), metadata=converter(as_range, 0.0))
-    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
+    size: Size
+    scale: UnitRange = (0.08, 1.0)
+    ratio: Annotated[Range, Converter(as_range, 0.0)] = (3 / 4, 4 / 3)
+    interpolation: Interpolation = "bilinear"
 
     def __post_init__(self):
         super().__post_init__()

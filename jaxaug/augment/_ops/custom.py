@@ -1,15 +1,15 @@
 """Operators of one's own: `Lambda` wraps a function of (key, image)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxaug._checks import takes_two
 from jaxaug._typing import Array, Key
-from jaxaug.augment._base import Drawn, ImageInfo, converter
+from jaxaug.augment._base import Converter, Drawn, ImageInfo
 from jaxaug.augment._chain import ImageOp
 
 
@@ -43,7 +43,7 @@ class Lambda(ImageOp):
     Picklable if the function is: one defined in a module, rather than a lambda.
     """
 
-    function: Callable[[Key, Array], Array] = field(metadata=converter(_as_function))
+    function: Annotated[Callable[[Key, Array], Array], Converter(_as_function)]
 
     def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key itself: the function draws."""

@@ -5,8 +5,8 @@ them. Where they are steeper than a gradient of 0.6 they are scaled down to it.
 """
 
 import functools
-from dataclasses import KW_ONLY, dataclass, field
-from typing import NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,18 +14,17 @@ import numpy as np
 
 from jaxaug._typing import Array, Key
 from jaxaug.augment._base import (
-    PADDING_MODES,
+    Converter,
     ImageInfo,
+    PaddingMode,
+    PositiveInt,
     Range,
     Size,
-    as_choice,
+    UnitRange,
     as_int,
     as_int_range,
-    as_positive_int,
     as_range,
-    as_size,
     as_symmetric_range,
-    converter,
 )
 from jaxaug.augment._chain import Bordered
 from jaxaug.augment._warp import Displacement, Warp, displaced_by
@@ -67,10 +66,8 @@ class GridDistortion(Bordered):
     gradient of 0.6 where they are steeper.
     """
 
-    num_steps: int = field(default=5, metadata=converter(as_positive_int))
-    distort_limit: Range = field(
-        default=(-0.3, 0.3), metadata=converter(as_symmetric_range, -0.9, 0.9)
-    )
+    num_steps: PositiveInt = 5
+    distort_limit: Annotated[Range, Converter(as_symmetric_range, -0.9, 0.9)] = (-0.3, 0.3)
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Grid:
@@ -122,9 +119,7 @@ class OpticalDistortion(Bordered):
     displacements down to a gradient of 0.6 where they are steeper.
     """
 
-    distort_limit: Range = field(
-        default=(-0.05, 0.05), metadata=converter(as_symmetric_range, -1.0, 1.0)
-    )
+    distort_limit: Annotated[Range, Converter(as_symmetric_range, -1.0, 1.0)] = (-0.05, 0.05)
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Lens:
@@ -174,8 +169,8 @@ class PiecewiseAffine(Bordered):
     in scaling displacements down to a gradient of 0.6 where they are steeper.
     """
 
-    scale_range: Range = field(default=(0.03, 0.05), metadata=converter(as_range, 0.0, 1.0))
-    grid: Size = field(default=(4, 4), metadata=converter(as_size))
+    scale_range: UnitRange = (0.03, 0.05)
+    grid: Size = (4, 4)
     p: float = 0.5
 
     def __post_init__(self):
@@ -230,8 +225,8 @@ class ThinPlateSpline(Bordered):
     Differs in scaling displacements down to a gradient of 0.6 where they are steeper.
     """
 
-    scale_range: Range = field(default=(0.2, 0.4), metadata=converter(as_range, 0.0, 1.0))
-    num_control_points: int = field(default=4, metadata=converter(as_int, 2))
+    scale_range: UnitRange = (0.2, 0.4)
+    num_control_points: Annotated[int, Converter(as_int, 2)] = 4
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> ThinPlate:
@@ -288,12 +283,12 @@ class WaterRefraction(Bordered):
     Differs in scaling displacements down to a gradient of 0.6 where they are steeper.
     """
 
-    amplitude: Range = field(default=(0.01, 0.05), metadata=converter(as_range, 0.0, 1.0))
-    wavelength: Range = field(default=(0.05, 0.2), metadata=converter(as_range, 0.02, 10.0))
-    num_waves: Range = field(default=(3, 7), metadata=converter(as_int_range, 1))
+    amplitude: UnitRange = (0.01, 0.05)
+    wavelength: Annotated[Range, Converter(as_range, 0.02, 10.0)] = (0.05, 0.2)
+    num_waves: Annotated[Range, Converter(as_int_range, 1)] = (3, 7)
     p: float = 0.5
     _: KW_ONLY
-    padding_mode: str = field(default="reflect", metadata=converter(as_choice, PADDING_MODES))
+    padding_mode: PaddingMode = "reflect"
 
     def make_params(self, key: Key, info: ImageInfo) -> Ripples:
         """Draw how many waves there are, and each of them."""

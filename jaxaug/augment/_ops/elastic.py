@@ -7,14 +7,14 @@ width of the Gaussian, so that the noise is as strong at the border as inside.
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._base import ImageInfo, Pair, as_xy, converter, static
+from jaxaug.augment._base import Converter, ImageInfo, Pair, as_xy, static
 from jaxaug.augment._chain import Bordered
 from jaxaug.augment._warp import Displacement, Warp, displaced_by, warp_image
 from jaxaug.augment.random import between, uniform_field
@@ -102,8 +102,8 @@ class ElasticTransform(Bordered):
     the border (there it is mirrored).
     """
 
-    alpha: Pair = field(default=50.0, metadata=converter(as_xy))
-    sigma: Pair = field(default=5.0, metadata=converter(_as_static_xy))
+    alpha: Pair = 50.0
+    sigma: Annotated[Pair, Converter(_as_static_xy)] = 5.0
     _: KW_ONLY
     p: float = 1.0
 

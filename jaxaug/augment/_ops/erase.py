@@ -1,8 +1,8 @@
 """Occlusion: `RandomErasing`, `CoarseDropout`, `GridDropout`, `PixelDropout`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,17 +12,17 @@ from jaxaug._typing import Array, Key, Sample, Scalar
 from jaxaug.augment._base import (
     Channels,
     Color,
+    Converter,
     ImageInfo,
     Parameters,
     Range,
-    as_channels,
+    SymmetricRange,
+    UnitRange,
     as_color,
     as_int_range,
     as_number,
     as_probability,
     as_range,
-    as_symmetric_range,
-    converter,
     log,
     plain,
 )
@@ -160,12 +160,12 @@ class RandomErasing(Occlusion):
     """
 
     p: float = 0.5
-    scale: Range = field(default=(0.02, 0.33), metadata=converter(as_range, 0.0, 1.0))
-    ratio: Range = field(default=(0.3, 3.3), metadata=converter(as_range, 1e-3, 1e3))
-    value: Color | str = field(default=0.0, metadata=converter(_as_paint))
-    mean: Channels = field(default=_IMAGENET_MEAN, metadata=converter(as_channels))
-    std: Channels = field(default=_IMAGENET_STD, metadata=converter(as_channels))
-    mask_fill: int | None = field(default=None, metadata=converter(_as_mask_fill))
+    scale: UnitRange = (0.02, 0.33)
+    ratio: Annotated[Range, Converter(as_range, 1e-3, 1e3)] = (0.3, 3.3)
+    value: Annotated[Color | str, Converter(_as_paint)] = 0.0
+    mean: Channels = _IMAGENET_MEAN
+    std: Channels = _IMAGENET_STD
+    mask_fill: Annotated[int | None, Converter(_as_mask_fill)] = None
 
     def make_params(self, key: Key, info: ImageInfo) -> tuple[Holes, Key | None]:
         """Draw the window and, for "random", the key of the noise."""
@@ -221,11 +221,11 @@ class CoarseDropout(Occlusion):
     Reference: DeVries and Taylor, Improved Regularization of CNNs with Cutout, 2017.
     """
 
-    holes: Any = field(default=(1, 2), metadata=converter(as_int_range, 1))
-    height: Range = field(default=(0.1, 0.2), metadata=converter(as_range, 0.0, 1.0))
-    width: Range = field(default=(0.1, 0.2), metadata=converter(as_range, 0.0, 1.0))
-    value: Color = field(default=0.0, metadata=converter(as_color))
-    mask_fill: int | None = field(default=None, metadata=converter(_as_mask_fill))
+    holes: Annotated[Any, Converter(as_int_range, 1)] = (1, 2)
+    height: UnitRange = (0.1, 0.2)
+    width: UnitRange = (0.1, 0.2)
+    value: Color = 0.0
+    mask_fill: Annotated[int | None, Converter(_as_mask_fill)] = None
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Holes:
@@ -275,11 +275,11 @@ class ConstrainedCoarseDropout(Occlusion):
     Differs from it in taking all boxes, not those of some classes.
     """
 
-    holes: Any = field(default=(1, 1), metadata=converter(as_int_range, 1))
-    height: Range = field(default=(0.1, 0.1), metadata=converter(as_range, 0.0, 1.0))
-    width: Range = field(default=(0.1, 0.1), metadata=converter(as_range, 0.0, 1.0))
-    value: Color = field(default=0.0, metadata=converter(as_color))
-    mask_fill: int | None = field(default=None, metadata=converter(_as_mask_fill))
+    holes: Annotated[Any, Converter(as_int_range, 1)] = (1, 1)
+    height: UnitRange = (0.1, 0.1)
+    width: UnitRange = (0.1, 0.1)
+    value: Color = 0.0
+    mask_fill: Annotated[int | None, Converter(_as_mask_fill)] = None
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Holes:
@@ -327,12 +327,12 @@ class XYMasking(Occlusion):
     SpecAugment, 2019.
     """
 
-    columns: Any = field(default=(1, 2), metadata=converter(as_int_range, 0))
-    rows: Any = field(default=(1, 2), metadata=converter(as_int_range, 0))
-    width: Range = field(default=(0.05, 0.1), metadata=converter(as_range, 0.0, 1.0))
-    height: Range = field(default=(0.05, 0.1), metadata=converter(as_range, 0.0, 1.0))
-    value: Color = field(default=0.0, metadata=converter(as_color))
-    mask_fill: int | None = field(default=None, metadata=converter(_as_mask_fill))
+    columns: Annotated[Any, Converter(as_int_range, 0)] = (1, 2)
+    rows: Annotated[Any, Converter(as_int_range, 0)] = (1, 2)
+    width: UnitRange = (0.05, 0.1)
+    height: UnitRange = (0.05, 0.1)
+    value: Color = 0.0
+    mask_fill: Annotated[int | None, Converter(_as_mask_fill)] = None
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Holes:
@@ -391,11 +391,11 @@ class GridDropout(Occlusion):
     Reference: Chen et al., GridMask Data Augmentation, 2020.
     """
 
-    ratio: float = field(default=0.5, metadata=converter(as_number, 1e-3, 1 - 1e-3))
-    cell: Range = field(default=(0.1, 0.4), metadata=converter(as_range, 1e-3, 1.0))
-    degrees: Range = field(default=0.0, metadata=converter(as_symmetric_range))
-    value: Color = field(default=0.0, metadata=converter(as_color))
-    mask_fill: int | None = field(default=None, metadata=converter(_as_mask_fill))
+    ratio: Annotated[float, Converter(as_number, 1e-3, 1 - 1e-3)] = 0.5
+    cell: Annotated[Range, Converter(as_range, 1e-3, 1.0)] = (0.1, 0.4)
+    degrees: SymmetricRange = 0.0
+    value: Color = 0.0
+    mask_fill: Annotated[int | None, Converter(_as_mask_fill)] = None
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Grid:
@@ -436,9 +436,9 @@ class PixelDropout(Pointwise):
       [[[0], [0]]]
     """
 
-    rate: float = field(default=0.01, metadata=converter(as_probability))
+    rate: Annotated[float, Converter(as_probability)] = 0.01
     per_channel: bool = False
-    value: Color = field(default=0.0, metadata=converter(as_color))
+    value: Color = 0.0
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Key:

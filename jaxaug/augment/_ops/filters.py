@@ -4,20 +4,21 @@ The pure functions take float images [H, W, C] in [0, 1] and do not clip. Beyond
 is mirrored, 3 2 | 1 2 3 4 | 3 2; with `size` that is the border of the used part of a canvas.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import reduce
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
+    Converter,
     ImageInfo,
     Range,
+    UnitRange,
     as_choice,
     as_number,
     as_range,
-    converter,
     extent,
     inside,
     on_image,
@@ -234,7 +235,7 @@ class RandomAdjustSharpness(ImageOp):
       (8, 9, 3)
     """
 
-    sharpness_factor: float = field(metadata=converter(as_number, 0.0, float("inf")))
+    sharpness_factor: Annotated[float, Converter(as_number, 0.0, float("inf"))]
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
@@ -276,9 +277,9 @@ class UnsharpMask(ImageOp):
     drawing the width of the Gaussian, not the number of its taps.
     """
 
-    kernel_size: int = field(default=7, metadata=converter(as_kernel_size))
-    sigma: Range = field(default=(0.8, 1.4), metadata=converter(as_range, 0.0))
-    amount: Range = field(default=(0.2, 0.5), metadata=converter(as_range, 0.0))
+    kernel_size: Annotated[int, Converter(as_kernel_size)] = 7
+    sigma: Annotated[Range, Converter(as_range, 0.0)] = (0.8, 1.4)
+    amount: Annotated[Range, Converter(as_range, 0.0)] = (0.2, 0.5)
     _: KW_ONLY
     p: float = 0.5
 
@@ -319,8 +320,8 @@ class Emboss(ImageOp):
     Reference: `albumentations.Emboss`.
     """
 
-    alpha: Range = field(default=(0.2, 0.5), metadata=converter(as_range, 0.0, 1.0))
-    strength: Range = field(default=(0.2, 0.7), metadata=converter(as_range, 0.0))
+    alpha: UnitRange = (0.2, 0.5)
+    strength: Annotated[Range, Converter(as_range, 0.0)] = (0.2, 0.7)
     _: KW_ONLY
     p: float = 0.5
 
@@ -351,10 +352,8 @@ class Morphological(ImageOp):
     Differs from albumentations in one side for all images, and in leaving masks and boxes.
     """
 
-    kernel_size: int = field(default=3, metadata=converter(as_kernel_size))
-    operation: Literal["dilation", "erosion"] = field(
-        default="dilation", metadata=converter(as_choice, ("dilation", "erosion"))
-    )
+    kernel_size: Annotated[int, Converter(as_kernel_size)] = 3
+    operation: Annotated[str, Converter(as_choice, ("dilation", "erosion"))] = "dilation"
     _: KW_ONLY
     p: float = 0.5
 
@@ -384,7 +383,7 @@ class Downscale(ImageOp):
     Reference: `albumentations.Downscale`.
     """
 
-    scale_range: Range = field(default=(0.25, 0.25), metadata=converter(as_range, _MIN_SCALE, 1.0))
+    scale_range: Annotated[Range, Converter(as_range, _MIN_SCALE, 1.0)] = (0.25, 0.25)
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:

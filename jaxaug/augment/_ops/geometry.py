@@ -6,8 +6,8 @@ Coordinates are continuous and (x, y): pixel i covers [i, i + 1), so the center 
 float in [0, 1].
 """
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 
@@ -15,15 +15,15 @@ from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
     LARGEST,
     SMALLEST,
+    Converter,
     ImageInfo,
     Point,
     Range,
+    SymmetricRange,
     as_number,
     as_optional,
-    as_point,
     as_range,
     as_symmetric_range,
-    converter,
     floating,
     is_number,
     ordered,
@@ -217,13 +217,13 @@ class RandomAffine(Bordered):
     bilinearly, as there.
     """
 
-    degrees: Range = field(metadata=converter(as_symmetric_range))
-    translate: Shares | None = field(default=None, metadata=converter(as_optional, _as_shares))
-    scale: Range | None = field(default=None, metadata=converter(as_optional, _as_scale_range))
-    shear: Shear | None = field(default=None, metadata=converter(as_optional, _as_shear))
+    degrees: SymmetricRange
+    translate: Annotated[Shares | None, Converter(as_optional, _as_shares)] = None
+    scale: Annotated[Range | None, Converter(as_optional, _as_scale_range)] = None
+    shear: Annotated[Shear | None, Converter(as_optional, _as_shear)] = None
     _: KW_ONLY
     p: float = 1.0
-    center: Point | None = field(default=None, metadata=converter(as_point))
+    center: Point = None
 
     def make_params(self, key: Key, info: ImageInfo) -> Affine:
         """Draw the angle, shift, scale and shear."""
@@ -265,7 +265,7 @@ class RandomShear(Bordered):
       (8, 9, 3)
     """
 
-    shear: Shear = field(metadata=converter(_as_shear))
+    shear: Annotated[Shear, Converter(_as_shear)]
     _: KW_ONLY
     p: float = 1.0
 
@@ -294,7 +294,7 @@ class RandomTranslate(Bordered):
       (8, 9, 3)
     """
 
-    translate: Shares = field(metadata=converter(_as_shares))
+    translate: Annotated[Shares, Converter(_as_shares)]
     _: KW_ONLY
     p: float = 1.0
 
@@ -336,7 +336,7 @@ class RandomPerspective(Bordered):
     being its corners (there the centers of the corner pixels), and in some antialiasing.
     """
 
-    distortion_scale: float = field(default=0.5, metadata=converter(as_number, 0.0, 1.0))
+    distortion_scale: Annotated[float, Converter(as_number, 0.0, 1.0)] = 0.5
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Perspective:

@@ -1,13 +1,13 @@
 """The tiles of a grid over the image, in another order."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._base import ImageInfo, as_image, as_size, converter, extent
+from jaxaug.augment._base import Converter, ImageInfo, as_image, as_size, extent
 from jaxaug.augment._chain import ImageOp
 from jaxaug.augment.random import permutation
 
@@ -72,7 +72,7 @@ class RandomGridShuffle(ImageOp):
     refusing keypoints.
     """
 
-    grid: Any = field(default=(3, 3), metadata=converter(as_size))
+    grid: Annotated[Any, Converter(as_size)] = (3, 3)
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:

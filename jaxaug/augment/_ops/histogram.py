@@ -7,8 +7,8 @@ order.
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +17,11 @@ from jax import lax
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
     LEVELS,
+    Converter,
     ImageInfo,
     Range,
     Size,
     as_range,
-    as_size,
-    converter,
     extent,
     from_levels,
     inside,
@@ -231,8 +230,8 @@ class CLAHE(ImageOp):
     Differs from albumentations in equalizing each channel, as kornia does, not the lightness.
     """
 
-    clip_limit: Range = field(default=(1.0, 4.0), metadata=converter(as_range, 1.0))
-    tile_grid_size: Size = field(default=(8, 8), metadata=converter(as_size))
+    clip_limit: Annotated[Range, Converter(as_range, 1.0)] = (1.0, 4.0)
+    tile_grid_size: Size = (8, 8)
     _: KW_ONLY
     p: float = 0.5
 

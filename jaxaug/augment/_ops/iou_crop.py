@@ -1,13 +1,12 @@
 """RandomIoUCrop: the crop of object detectors, which keeps enough of a box."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._base import ImageInfo, as_names, as_number, as_positive_int, converter, setting
+from jaxaug.augment._base import Converter, ImageInfo, Names, PositiveInt, as_number, setting
 from jaxaug.augment._chain import Geometric
 from jaxaug.augment._warp import Warp, hulls, present, shifted
 from jaxaug.augment.random import between, integer, uniform
@@ -75,13 +74,13 @@ class RandomIoUCrop(Geometric):
     torchvision's, which tries without end; here an image is left as it is after 24 options.
     """
 
-    min_scale: float = field(default=0.3, metadata=converter(as_number, 0.0, 1.0))
-    max_scale: float = field(default=1.0, metadata=converter(as_number, 0.0, 1.0))
-    min_aspect_ratio: float = field(default=0.5, metadata=converter(as_number, 0.0, float("inf")))
-    max_aspect_ratio: float = field(default=2.0, metadata=converter(as_number, 0.0, float("inf")))
-    sampler_options: Any = field(default=None, metadata=converter(_as_options))
-    trials: int = field(default=40, metadata=converter(as_positive_int))
-    per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
+    min_scale: Annotated[float, Converter(as_number, 0.0, 1.0)] = 0.3
+    max_scale: Annotated[float, Converter(as_number, 0.0, 1.0)] = 1.0
+    min_aspect_ratio: Annotated[float, Converter(as_number, 0.0, float("inf"))] = 0.5
+    max_aspect_ratio: Annotated[float, Converter(as_number, 0.0, float("inf"))] = 2.0
+    sampler_options: Annotated[Any, Converter(_as_options)] = None
+    trials: PositiveInt = 40
+    per_box: Names = ()
 
     def __post_init__(self):
         super().__post_init__()

@@ -6,8 +6,8 @@ and on the batch that XLA compiles for, would move a coefficient by a whole step
 """
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,11 +16,11 @@ from jax import lax
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
+    Converter,
     ImageInfo,
     Range,
     as_choice,
     as_int_range,
-    converter,
     extent,
     on_rgb,
     rounded,
@@ -101,8 +101,8 @@ class JPEG(ImageOp):
 
     channels = 3
     eight_bits = True
-    quality: Range = field(metadata=converter(as_int_range, 1, 100))
-    subsampling: Subsampling = field(default="4:2:0", metadata=converter(as_choice, SUBSAMPLINGS))
+    quality: Annotated[Range, Converter(as_int_range, 1, 100)]
+    subsampling: Annotated[Subsampling, Converter(as_choice, SUBSAMPLINGS)] = "4:2:0"
     _: KW_ONLY
     p: float = 1.0
 

@@ -3,8 +3,8 @@
 The pure functions take float images in [0, 1] and do not clip.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +12,13 @@ import numpy as np
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
+    Converter,
     ImageInfo,
     Range,
+    UnitRange,
     as_number,
     as_range,
     by_channel,
-    converter,
     extent,
     on_image,
     on_rgb,
@@ -143,9 +144,7 @@ class PlanckianJitter(Pointwise):
 
     by_value = True
     channels = 3
-    temperature_limit: Range = field(
-        default=(3000.0, 15000.0), metadata=converter(as_range, 2000.0, 25000.0)
-    )
+    temperature_limit: Annotated[Range, Converter(as_range, 2000.0, 25000.0)] = (3000.0, 15000.0)
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
@@ -178,7 +177,7 @@ class PCALighting(Pointwise):
 
     by_value = True
     channels = 3
-    std: float = field(default=0.1, metadata=converter(as_number, 0.0, float("inf")))
+    std: Annotated[float, Converter(as_number, 0.0, float("inf"))] = 0.1
     _: KW_ONLY
     p: float = 1.0
 
@@ -218,8 +217,8 @@ class Vignetting(Pointwise):
     Named as in Albumentations; the fall-off is that of `functional.vignette`.
     """
 
-    intensity_range: Range = field(default=(0.2, 0.5), metadata=converter(as_range, 0.0, 1.0))
-    center_range: Range = field(default=(0.3, 0.7), metadata=converter(as_range, 0.0, 1.0))
+    intensity_range: UnitRange = (0.2, 0.5)
+    center_range: UnitRange = (0.3, 0.7)
     _: KW_ONLY
     p: float = 0.5
 

@@ -4,23 +4,24 @@ The pure functions take float images [H, W, C] in [0, 1] and do not clip.
 """
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._typing import Array, Key
 from jaxaug.augment._base import (
+    Converter,
     ImageInfo,
+    PositiveInt,
     Range,
+    SymmetricRange,
     as_choice,
     as_int,
     as_int_range,
     as_range,
-    as_symmetric_range,
     by_channel,
-    converter,
     on_image,
     on_rgb,
 )
@@ -182,9 +183,9 @@ class HEStain(Pointwise):
 
     channels = 3
     across_channels = True
-    preset: str = field(default="random", metadata=converter(as_choice, ("random", *STAINS)))
-    intensity_scale: Range = field(default=(0.7, 1.3), metadata=converter(as_range, 0.0))
-    intensity_shift: Range = field(default=(-0.2, 0.2), metadata=converter(as_symmetric_range))
+    preset: Annotated[str, Converter(as_choice, ("random", *STAINS))] = "random"
+    intensity_scale: Annotated[Range, Converter(as_range, 0.0)] = (0.7, 1.3)
+    intensity_shift: SymmetricRange = (-0.2, 0.2)
     _: KW_ONLY
     p: float = 0.5
 
@@ -229,8 +230,8 @@ class BiasField(Pointwise):
     `augment.volume.BiasField`.
     """
 
-    coefficients: Range = field(default=(-0.5, 0.5), metadata=converter(as_symmetric_range))
-    order: int = field(default=3, metadata=converter(as_int, 0))
+    coefficients: SymmetricRange = (-0.5, 0.5)
+    order: Annotated[int, Converter(as_int, 0)] = 3
     _: KW_ONLY
     p: float = 0.5
 
@@ -272,9 +273,9 @@ class KSpaceSpikeNoise(Pointwise):
     magnitude in k-space.
     """
 
-    num_spikes: Range = field(default=(1, 5), metadata=converter(as_int_range, 1))
-    intensity: Range = field(default=(0.1, 0.5), metadata=converter(as_range, 0.0))
-    waves: int = field(default=64, metadata=converter(as_int, 1))
+    num_spikes: Annotated[Range, Converter(as_int_range, 1)] = (1, 5)
+    intensity: Annotated[Range, Converter(as_range, 0.0)] = (0.1, 0.5)
+    waves: PositiveInt = 64
     _: KW_ONLY
     p: float = 0.5
 

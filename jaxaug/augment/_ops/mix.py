@@ -5,8 +5,8 @@ applies them, and a choice among them is one of numbers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +14,14 @@ import jax.numpy as jnp
 from jaxaug._typing import Array, Key, Sample, Scalar
 from jaxaug.augment._base import (
     SMALLEST,
+    Converter,
     ImageInfo,
-    as_names,
+    Names,
+    as_int,
     as_number,
     as_optional,
-    as_positive_int,
     as_probability,
     chosen,
-    converter,
     ordered,
     top_level,
 )
@@ -139,10 +139,10 @@ class MixUp(Blending):
     there the sample before.
     """
 
-    num_classes: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
-    alpha: float = field(default=1.0, metadata=converter(_as_alpha))
+    num_classes: Annotated[int | None, Converter(as_optional, as_int, 1)] = None
+    alpha: Annotated[float, Converter(_as_alpha)] = 1.0
     p: float = 1.0
-    per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
+    per_box: Names = ()
 
     def make_params(self, key: Key, info: ImageInfo) -> Blend:
         """Draw the weights."""
@@ -173,10 +173,10 @@ class CutMix(Blending):
     """
 
     weighs: ClassVar[bool] = False
-    num_classes: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
-    alpha: float = field(default=1.0, metadata=converter(_as_alpha))
+    num_classes: Annotated[int | None, Converter(as_optional, as_int, 1)] = None
+    alpha: Annotated[float, Converter(_as_alpha)] = 1.0
     p: float = 1.0
-    per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
+    per_box: Names = ()
 
     def make_params(self, key: Key, info: ImageInfo) -> Blend:
         """Draw the windows."""
@@ -200,12 +200,12 @@ class MixUpOrCutMix(Blending):
       (2, 3)
     """
 
-    num_classes: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
-    mixup_alpha: float = field(default=0.8, metadata=converter(_as_alpha))
-    cutmix_alpha: float = field(default=1.0, metadata=converter(_as_alpha))
-    cutmix_share: float = field(default=0.5, metadata=converter(as_probability))
+    num_classes: Annotated[int | None, Converter(as_optional, as_int, 1)] = None
+    mixup_alpha: Annotated[float, Converter(_as_alpha)] = 0.8
+    cutmix_alpha: Annotated[float, Converter(_as_alpha)] = 1.0
+    cutmix_share: Annotated[float, Converter(as_probability)] = 0.5
     p: float = 1.0
-    per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
+    per_box: Names = ()
 
     def make_params(self, key: Key, info: ImageInfo) -> Blend:
         """Draw both, and the coin."""

@@ -1,8 +1,7 @@
 """Four images in one: `Mosaic`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,20 +9,16 @@ import jax.numpy as jnp
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import (
     Color,
+    Converter,
     ImageInfo,
-    Range,
+    Names,
     Size,
+    UnitRange,
     as_class_index,
-    as_color,
     as_int,
-    as_names,
     as_number,
     as_optional,
-    as_positive_int,
-    as_range,
-    as_size,
     chosen,
-    converter,
     stored_as,
     top_level,
 )
@@ -104,14 +99,14 @@ class Mosaic(GroupOp):
     Reference: Bochkovskiy et al., YOLOv4, 2020.
     """
 
-    size: Size = field(metadata=converter(as_size))
-    center: Range = field(default=(0.25, 0.75), metadata=converter(as_range, 0.0, 1.0))
-    num_classes: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
-    fill: Color = field(default=0.0, metadata=converter(as_color))
-    mask_fill: int = field(default=MASK_FILL, metadata=converter(as_class_index))
-    min_visibility: float = field(default=0.1, metadata=converter(as_number, 0.0, 1.0))
-    per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
-    until: int | None = field(default=None, metadata=converter(as_optional, as_int, 0))
+    size: Size
+    center: UnitRange = (0.25, 0.75)
+    num_classes: Annotated[int | None, Converter(as_optional, as_int, 1)] = None
+    fill: Color = 0.0
+    mask_fill: Annotated[int, Converter(as_class_index)] = MASK_FILL
+    min_visibility: Annotated[float, Converter(as_number, 0.0, 1.0)] = 0.1
+    per_box: Names = ()
+    until: Annotated[int | None, Converter(as_optional, as_int, 0)] = None
     group_size = 4
 
     def make_params(self, key: Key, info: ImageInfo) -> Layout:

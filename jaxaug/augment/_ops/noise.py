@@ -4,8 +4,8 @@ The pure functions take a key beside a float image [H, W, C] in [0, 1], and do n
 gives one noise: that of a pixel depends on its place, not on the canvas or the batch.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +13,14 @@ from jax import lax
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
+    Converter,
+    Flag,
     ImageInfo,
     Range,
-    as_flag,
+    UnitRange,
     as_number,
     as_range,
     as_range_of,
-    converter,
     inside,
     on_image,
     on_rgb,
@@ -228,10 +229,10 @@ class GaussianNoise(ImageOp):
       (8, 9, 3)
     """
 
-    mean: float = field(default=0.0, metadata=converter(as_number, -1.0, 1.0))
-    sigma: Range = field(default=0.1, metadata=converter(as_range_of, 0.0))
-    clip: bool = field(default=True, metadata=converter(as_flag))
-    per_channel: bool = field(default=False, metadata=converter(as_flag))
+    mean: Annotated[float, Converter(as_number, -1.0, 1.0)] = 0.0
+    sigma: Annotated[Range, Converter(as_range_of, 0.0)] = 0.1
+    clip: Flag = True
+    per_channel: Flag = False
     _: KW_ONLY
     p: float = 1.0
 
@@ -263,7 +264,7 @@ class RicianNoise(ImageOp):
       (8, 9, 1)
     """
 
-    sigma: Range = field(default=(0.0, 0.1), metadata=converter(as_range_of, 0.0))
+    sigma: Annotated[Range, Converter(as_range_of, 0.0)] = (0.0, 0.1)
     _: KW_ONLY
     p: float = 1.0
 
@@ -295,7 +296,7 @@ class ShotNoise(ImageOp):
     Reference: `albumentations.ShotNoise`.
     """
 
-    scale_range: Range = field(default=(0.1, 0.3), metadata=converter(as_range, _MIN_SCALE))
+    scale_range: Annotated[Range, Converter(as_range, _MIN_SCALE)] = (0.1, 0.3)
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Noise:
@@ -325,8 +326,8 @@ class SaltAndPepper(ImageOp):
     Reference: `albumentations.SaltAndPepper`.
     """
 
-    amount: Range = field(default=(0.01, 0.06), metadata=converter(as_range, 0.0, 1.0))
-    salt_vs_pepper: Range = field(default=(0.4, 0.6), metadata=converter(as_range, 0.0, 1.0))
+    amount: UnitRange = (0.01, 0.06)
+    salt_vs_pepper: UnitRange = (0.4, 0.6)
     _: KW_ONLY
     p: float = 0.5
 
@@ -358,8 +359,8 @@ class ISONoise(ImageOp):
     """
 
     channels = 3
-    color_shift: Range = field(default=(0.01, 0.05), metadata=converter(as_range, 0.0, 1.0))
-    intensity: Range = field(default=(0.1, 0.5), metadata=converter(as_range, 0.0, 1.0))
+    color_shift: UnitRange = (0.01, 0.05)
+    intensity: UnitRange = (0.1, 0.5)
     _: KW_ONLY
     p: float = 0.5
 
@@ -392,8 +393,8 @@ class MultiplicativeNoise(ImageOp):
     Differs from albumentations in being elementwise: one number for all pixels is brightness.
     """
 
-    multiplier: Range = field(default=(0.9, 1.1), metadata=converter(as_range, 0.0))
-    per_channel: bool = field(default=False, metadata=converter(as_flag))
+    multiplier: Annotated[Range, Converter(as_range, 0.0)] = (0.9, 1.1)
+    per_channel: Flag = False
     _: KW_ONLY
     p: float = 0.5
 

@@ -1,7 +1,7 @@
 """What looks at the mask beside an image: a crop about labeled pixels, objects painted over."""
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,13 +10,11 @@ from jax import lax
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import (
     Color,
+    Converter,
     Drawn,
     ImageInfo,
     Size,
-    as_color,
     as_int,
-    as_size,
-    converter,
     extent,
     inside,
     per_channel,
@@ -93,7 +91,7 @@ class CropNonEmptyMaskIfExists(Geometric):
     not see it, so that transforms behind, in the same chain, must not draw by boxes.
     """
 
-    size: Size = field(metadata=converter(as_size))
+    size: Size
     ignore_value: int | None = MASK_FILL
 
     @property
@@ -202,9 +200,9 @@ class MaskDropout(SampleOp):
     """
 
     needs = "image"
-    max_objects: int = field(default=1, metadata=converter(as_int, 1, _LABELS))
-    fill: Color = field(default=0.0, metadata=converter(as_color))
-    fill_mask: int = field(default=0, metadata=converter(as_int, 0, _LABELS - 1))
+    max_objects: Annotated[int, Converter(as_int, 1, _LABELS)] = 1
+    fill: Color = 0.0
+    fill_mask: Annotated[int, Converter(as_int, 0, _LABELS - 1)] = 0
     ignore_value: int | None = MASK_FILL
     _: KW_ONLY
     p: float = 0.5

@@ -6,8 +6,8 @@ The pure functions take float images [H, W, C] in [0, 1]. Beyond its border an i
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +16,16 @@ from jax import lax
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
+    Converter,
     ImageInfo,
+    PositiveInt,
     Range,
+    SymmetricRange,
     as_choice,
-    as_int,
     as_int_range,
     as_number,
     as_range,
     as_symmetric_range,
-    converter,
     extent,
     info_of,
     on_image,
@@ -216,7 +217,7 @@ class PixelSpread(ImageOp):
     Differs from albumentations in leaving masks and keypoints.
     """
 
-    radius: int = field(default=2, metadata=converter(as_int, 1))
+    radius: PositiveInt = 2
     _: KW_ONLY
     p: float = 0.5
 
@@ -252,9 +253,9 @@ class GlassBlur(ImageOp):
     border.
     """
 
-    sigma: float = field(default=0.7, metadata=converter(as_number, 0.0, 100.0))
-    max_delta: int = field(default=4, metadata=converter(as_int, 1))
-    iterations: int = field(default=2, metadata=converter(as_int, 1))
+    sigma: Annotated[float, Converter(as_number, 0.0, 100.0)] = 0.7
+    max_delta: PositiveInt = 4
+    iterations: PositiveInt = 2
     _: KW_ONLY
     p: float = 0.5
 
@@ -291,8 +292,8 @@ class ZoomBlur(ImageOp):
     Reference: `albumentations.ZoomBlur`, whose factors are 0.01 to 0.03 apart.
     """
 
-    max_factor: Range = field(default=(1.0, 1.31), metadata=converter(as_range, 1.0))
-    enlargements: int = field(default=8, metadata=converter(as_int, 1))
+    max_factor: Annotated[Range, Converter(as_range, 1.0)] = (1.0, 1.31)
+    enlargements: PositiveInt = 8
     _: KW_ONLY
     p: float = 0.5
 
@@ -334,7 +335,7 @@ class KernelFilter(ImageOp):
     Reference: DALI's `fn.experimental.filter`, `cv2.filter2D`.
     """
 
-    kernel: Sequence[Sequence[float]] = field(metadata=converter(as_kernel))
+    kernel: Annotated[Sequence[Sequence[float]], Converter(as_kernel)]
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
@@ -383,12 +384,12 @@ class AdvancedBlur(ImageOp):
       Synthetic Data", ICCVW 2021; the defaults are those of `albumentations.AdvancedBlur`.
     """
 
-    blur_limit: Range = field(default=(3, 7), metadata=converter(as_int_range, 1))
-    sigma_x: Range = field(default=(0.2, 1.0), metadata=converter(as_range, 1e-3))
-    sigma_y: Range = field(default=(0.2, 1.0), metadata=converter(as_range, 1e-3))
-    rotate: Range = field(default=(-90.0, 90.0), metadata=converter(as_symmetric_range))
-    beta: Range = field(default=(0.5, 8.0), metadata=converter(as_range, 1e-3))
-    noise: Range = field(default=(0.9, 1.1), metadata=converter(as_range, 1e-3))
+    blur_limit: Annotated[Range, Converter(as_int_range, 1)] = (3, 7)
+    sigma_x: Annotated[Range, Converter(as_range, 1e-3)] = (0.2, 1.0)
+    sigma_y: Annotated[Range, Converter(as_range, 1e-3)] = (0.2, 1.0)
+    rotate: SymmetricRange = (-90.0, 90.0)
+    beta: Annotated[Range, Converter(as_range, 1e-3)] = (0.5, 8.0)
+    noise: Annotated[Range, Converter(as_range, 1e-3)] = (0.9, 1.1)
     _: KW_ONLY
     p: float = 0.5
 
@@ -440,10 +441,8 @@ class RingingOvershoot(ImageOp):
       Synthetic Data", ICCVW 2021; the defaults are those of `albumentations.RingingOvershoot`.
     """
 
-    blur_limit: Range = field(default=(7, 15), metadata=converter(as_int_range, 3))
-    cutoff: Range = field(
-        default=(math.pi / 4, math.pi / 2), metadata=converter(as_range, 1e-3, math.pi)
-    )
+    blur_limit: Annotated[Range, Converter(as_int_range, 3)] = (7, 15)
+    cutoff: Annotated[Range, Converter(as_range, 1e-3, math.pi)] = (math.pi / 4, math.pi / 2)
     _: KW_ONLY
     p: float = 0.5
 
@@ -471,6 +470,9 @@ class Fringes(NamedTuple):
     blue: Array
 
 
+_FRINGES = ("green_purple", "red_blue", "random")
+
+
 @dataclass(frozen=True)
 class ChromaticAberration(ImageOp):
     """Bend red and blue apart, as a lens does, with probability `p`.
@@ -494,14 +496,9 @@ class ChromaticAberration(ImageOp):
     """
 
     channels = 3
-    primary: Range = field(default=(-0.02, 0.02), metadata=converter(as_symmetric_range, -1.0, 1.0))
-    secondary: Range = field(
-        default=(-0.05, 0.05), metadata=converter(as_symmetric_range, -1.0, 1.0)
-    )
-    mode: str = field(
-        default="green_purple",
-        metadata=converter(as_choice, ("green_purple", "red_blue", "random")),
-    )
+    primary: Annotated[Range, Converter(as_symmetric_range, -1.0, 1.0)] = (-0.02, 0.02)
+    secondary: Annotated[Range, Converter(as_symmetric_range, -1.0, 1.0)] = (-0.05, 0.05)
+    mode: Annotated[str, Converter(as_choice, _FRINGES)] = "green_purple"
     _: KW_ONLY
     p: float = 0.5
 

@@ -1,8 +1,8 @@
 """The last step of a chain: `Normalize` and `ToFloat`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 
@@ -10,10 +10,10 @@ from jaxaug._typing import Array
 from jaxaug.augment._base import (
     SMALLEST,
     Channels,
+    Converter,
     Epilogue,
     as_channels,
     as_choice,
-    converter,
     is_pixels,
     on_image,
     ordered,
@@ -114,10 +114,10 @@ class Normalize(Output):
       (3, 8, 9)
     """
 
-    mean: Channels = field(metadata=converter(_as_mean))
-    std: Channels = field(metadata=converter(_as_std))
-    dtype: str = field(default="float32", metadata=converter(_as_dtype))
-    layout: str = field(default="HWC", metadata=converter(as_choice, _LAYOUTS))
+    mean: Annotated[Channels, Converter(_as_mean)]
+    std: Annotated[Channels, Converter(_as_std)]
+    dtype: Annotated[str, Converter(_as_dtype)] = "float32"
+    layout: Annotated[str, Converter(as_choice, _LAYOUTS)] = "HWC"
 
     @property
     def wanted_channels(self) -> int | None:
@@ -164,8 +164,8 @@ class ToFloat(Output):
       dtype(bfloat16)
     """
 
-    dtype: str = field(default="float32", metadata=converter(_as_dtype))
-    layout: str = field(default="HWC", metadata=converter(as_choice, _LAYOUTS))
+    dtype: Annotated[str, Converter(_as_dtype)] = "float32"
+    layout: Annotated[str, Converter(as_choice, _LAYOUTS)] = "HWC"
 
     def values(self, image: Array) -> Array:
         """Return the image."""

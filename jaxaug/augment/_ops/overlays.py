@@ -4,8 +4,8 @@ The pure functions take float images in [0, 1] and do not clip. Places are share
 width of the used part of a canvas with `size`, so that a draw fits images of any size.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,15 +14,16 @@ from jax import lax
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
     Color,
+    Converter,
     ImageInfo,
+    PositiveInt,
     Range,
+    UnitRange,
     as_choice,
-    as_color,
     as_int,
     as_int_range,
     as_number,
     as_range,
-    converter,
     extent,
     floating,
     is_number,
@@ -305,13 +306,13 @@ class RandomRain(ImageOp):
     blurs nor darkens (`blur=1, brightness=1`), in one slant for all streaks.
     """
 
-    slant: Range = field(default=(-10.0, 10.0), metadata=converter(as_range, -80.0, 80.0))
-    drops: int = field(default=75, metadata=converter(as_int, 1))
-    drop_length: float = field(default=1 / 8, metadata=converter(as_number, 0.0, 1.0))
-    drop_width: float = field(default=1.0, metadata=converter(as_number, 0.0, 1e6))
-    drop_color: Color = field(default=200 / 255, metadata=converter(as_color))
-    blur: int = field(default=7, metadata=converter(as_kernel_size))
-    brightness: float = field(default=0.7, metadata=converter(as_number, 0.0, 1.0))
+    slant: Annotated[Range, Converter(as_range, -80.0, 80.0)] = (-10.0, 10.0)
+    drops: PositiveInt = 75
+    drop_length: Annotated[float, Converter(as_number, 0.0, 1.0)] = 1 / 8
+    drop_width: Annotated[float, Converter(as_number, 0.0, 1e6)] = 1.0
+    drop_color: Color = 200 / 255
+    blur: Annotated[int, Converter(as_kernel_size)] = 7
+    brightness: Annotated[float, Converter(as_number, 0.0, 1.0)] = 0.7
     _: KW_ONLY
     p: float = 0.5
 
@@ -355,10 +356,10 @@ class RandomShadow(Pointwise):
     Reference: `albumentations.RandomShadow`.
     """
 
-    shadow_roi: Region = field(default=(0.0, 0.5, 1.0, 1.0), metadata=converter(as_region))
-    num_shadows: Range = field(default=(1, 2), metadata=converter(as_int_range, 1))
-    vertices: int = field(default=5, metadata=converter(as_int, 3))
-    intensity: Range = field(default=(0.5, 0.5), metadata=converter(as_range, 0.0, 1.0))
+    shadow_roi: Annotated[Region, Converter(as_region)] = (0.0, 0.5, 1.0, 1.0)
+    num_shadows: Annotated[Range, Converter(as_int_range, 1)] = (1, 2)
+    vertices: Annotated[int, Converter(as_int, 3)] = 5
+    intensity: UnitRange = (0.5, 0.5)
     _: KW_ONLY
     p: float = 0.5
 
@@ -407,10 +408,10 @@ class RandomSunFlare(Pointwise):
     Reference: `albumentations.RandomSunFlare` with method "overlay", whose radius is 400 pixels.
     """
 
-    flare_roi: Region = field(default=(0.0, 0.0, 1.0, 0.5), metadata=converter(as_region))
-    radius: float = field(default=0.5, metadata=converter(as_number, 1e-3, 1e3))
-    color: Color = field(default=1.0, metadata=converter(as_color))
-    num_ghosts: Range = field(default=(6, 10), metadata=converter(as_int_range, 0))
+    flare_roi: Annotated[Region, Converter(as_region)] = (0.0, 0.0, 1.0, 0.5)
+    radius: Annotated[float, Converter(as_number, 1e-3, 1e3)] = 0.5
+    color: Color = 1.0
+    num_ghosts: Annotated[Range, Converter(as_int_range, 0)] = (6, 10)
     _: KW_ONLY
     p: float = 0.5
 
@@ -471,9 +472,9 @@ class RandomGravel(Pointwise):
 
     channels = 3
     across_channels = True
-    gravel_roi: Region = field(default=(0.1, 0.4, 0.9, 0.9), metadata=converter(as_region))
-    number_of_patches: int = field(default=2, metadata=converter(as_int, 1))
-    stones: int = field(default=20, metadata=converter(as_int, 1))
+    gravel_roi: Annotated[Region, Converter(as_region)] = (0.1, 0.4, 0.9, 0.9)
+    number_of_patches: PositiveInt = 2
+    stones: PositiveInt = 20
     _: KW_ONLY
     p: float = 0.5
 
@@ -531,12 +532,12 @@ class Spatter(ImageOp):
     Differs from both in the rim of rain drops, there drawn from edges of the noise.
     """
 
-    mode: str = field(default="rain", metadata=converter(as_choice, ("rain", "mud")))
-    mean: Range = field(default=(0.65, 0.65), metadata=converter(as_range))
-    std: float = field(default=0.3, metadata=converter(as_number, 0.0, 1e6))
-    sigma: float = field(default=2.0, metadata=converter(as_number, 0.0, 1e3))
-    threshold: Range = field(default=(0.68, 0.68), metadata=converter(as_range))
-    intensity: Range = field(default=(0.6, 0.6), metadata=converter(as_range, 0.0, 1.0))
+    mode: Annotated[str, Converter(as_choice, ("rain", "mud"))] = "rain"
+    mean: Annotated[Range, Converter(as_range)] = (0.65, 0.65)
+    std: Annotated[float, Converter(as_number, 0.0, 1e6)] = 0.3
+    sigma: Annotated[float, Converter(as_number, 0.0, 1e3)] = 2.0
+    threshold: Annotated[Range, Converter(as_range)] = (0.68, 0.68)
+    intensity: UnitRange = (0.6, 0.6)
     _: KW_ONLY
     p: float = 0.5
     channels = 3

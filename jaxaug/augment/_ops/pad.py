@@ -3,27 +3,24 @@
 Images are HWC; sizes are (height, width); on a canvas with `size` "the image" is its used part.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
-    PADDING_MODES,
     Color,
+    Converter,
+    Flag,
     ImageInfo,
     Padding,
+    PaddingMode,
     Range,
     Size,
-    as_choice,
-    as_color,
-    as_flag,
     as_padding,
-    as_size,
     as_static_range,
     as_symmetric_range,
-    converter,
     static,
 )
 from jaxaug.augment._chain import Bordered, Geometric
@@ -82,9 +79,9 @@ class Pad(Geometric):
     Differs from torchvision in what masks hold in the padding, see `Compose`.
     """
 
-    padding: Padding = field(metadata=converter(as_padding))
-    fill: Color = field(default=0.0, metadata=converter(as_color))
-    padding_mode: str = field(default="constant", metadata=converter(as_choice, PADDING_MODES))
+    padding: Padding
+    fill: Color = 0.0
+    padding_mode: PaddingMode = "constant"
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""
@@ -135,8 +132,8 @@ class RandomZoomOut(Geometric):
     rule is torchvision's.
     """
 
-    fill: Color = field(default=0.0, metadata=converter(as_color))
-    side_range: Range = field(default=(1.0, 4.0), metadata=converter(as_static_range, 1.0))
+    fill: Color = 0.0
+    side_range: Annotated[Range, Converter(as_static_range, 1.0)] = (1.0, 4.0)
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> ZoomOut:
@@ -186,7 +183,7 @@ class LetterBox(Bordered):
     pixels the larger half is at the bottom or on the right.
     """
 
-    size: Size = field(metadata=converter(as_size))
+    size: Size
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""
@@ -279,10 +276,8 @@ class CropAndPad(Bordered):
     Reference: `albumentations.CropAndPad`, with `keep_size`; it has no default of `percent`.
     """
 
-    percent: Range = field(
-        default=(-0.1, 0.1), metadata=converter(as_static_symmetric, _LEAST_SHARE, 10.0)
-    )
-    sample_independently: bool = field(default=True, metadata=converter(as_flag))
+    percent: Annotated[Range, Converter(as_static_symmetric, _LEAST_SHARE, 10.0)] = (-0.1, 0.1)
+    sample_independently: Flag = True
     _: KW_ONLY
     p: float = 1.0
 

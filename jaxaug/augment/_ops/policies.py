@@ -5,8 +5,8 @@ pass, whichever it is. Values stay float32 from one operation to the next.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,19 +14,18 @@ from jax import lax
 
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import (
-    INTERPOLATIONS,
     PADDING_MODES,
     Color,
+    Converter,
     Drawn,
+    Flag,
     ImageInfo,
+    Interpolation,
+    PositiveInt,
     as_choice,
-    as_color,
-    as_flag,
     as_int,
     as_number,
     as_optional,
-    as_positive_int,
-    converter,
     setting,
 )
 from jaxaug.augment._chain import Geometric, ImageOp, RandomChoice, Transform
@@ -78,8 +77,8 @@ class Policy(Transform):
     channels = 3
     eight_bits = True
     _: KW_ONLY
-    interpolation: str = field(default="nearest", metadata=converter(as_choice, INTERPOLATIONS))
-    fill: Color = field(default=0.0, metadata=converter(as_color))
+    interpolation: Interpolation = "nearest"
+    fill: Color = 0.0
 
     @property
     def space(self) -> Space:
@@ -129,12 +128,12 @@ class RandAugment(Policy):
     and from timm also in one interpolation, there bilinear or bicubic at random.
     """
 
-    num_ops: int = field(default=2, metadata=converter(as_positive_int))
-    magnitude: float = field(default=9, metadata=converter(_as_magnitude))
-    num_magnitude_bins: int = field(default=31, metadata=converter(as_int, 2))
+    num_ops: PositiveInt = 2
+    magnitude: Annotated[float, Converter(_as_magnitude)] = 9
+    num_magnitude_bins: Annotated[int, Converter(as_int, 2)] = 31
     _: KW_ONLY
-    variant: str = field(default="torchvision", metadata=converter(as_choice, _VARIANTS))
-    magnitude_std: float = field(default=0.0, metadata=converter(as_number, 0.0, 100.0))
+    variant: Annotated[str, Converter(as_choice, _VARIANTS)] = "torchvision"
+    magnitude_std: Annotated[float, Converter(as_number, 0.0, 100.0)] = 0.0
 
     def __post_init__(self):
         super().__post_init__()
@@ -191,7 +190,7 @@ class TrivialAugmentWide(Policy):
       Augmentation", 2021.
     """
 
-    num_magnitude_bins: int = field(default=31, metadata=converter(as_int, 2))
+    num_magnitude_bins: Annotated[int, Converter(as_int, 2)] = 31
 
     @property
     def space(self) -> Space:
@@ -224,7 +223,7 @@ class AutoAugment(Policy):
     Differs from torchvision in float32 values between the operations, which it rounds to 8 bits.
     """
 
-    policy: str = field(default="imagenet", metadata=converter(as_choice, tuple(SUB_POLICIES)))
+    policy: Annotated[str, Converter(as_choice, tuple(SUB_POLICIES))] = "imagenet"
 
     @property
     def space(self) -> Space:
@@ -290,11 +289,11 @@ class AugMix(Policy):
     Differs from torchvision in `chain_depth=None`, there -1.
     """
 
-    severity: int = field(default=3, metadata=converter(as_int, 1, _BINS))
-    mixture_width: int = field(default=3, metadata=converter(as_positive_int))
-    chain_depth: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
-    alpha: float = field(default=1.0, metadata=converter(as_number, _MIN_ALPHA, _MAX_ALPHA))
-    all_ops: bool = field(default=True, metadata=converter(as_flag))
+    severity: Annotated[int, Converter(as_int, 1, _BINS)] = 3
+    mixture_width: PositiveInt = 3
+    chain_depth: Annotated[int | None, Converter(as_optional, as_int, 1)] = None
+    alpha: Annotated[float, Converter(as_number, _MIN_ALPHA, _MAX_ALPHA)] = 1.0
+    all_ops: Flag = True
     _: KW_ONLY
     interpolation: str = "bilinear"
 

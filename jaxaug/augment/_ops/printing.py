@@ -4,8 +4,8 @@ The pure functions take float images [H, W, C] in [0, 1] and do not clip. Means 
 used part of a canvas with `size`.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +16,15 @@ from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
     LEVELS,
     Color,
+    Converter,
+    Flag,
     ImageInfo,
+    PositiveInt,
     Range,
+    UnitRange,
     as_choice,
-    as_color,
-    as_flag,
     as_int,
     as_int_range,
-    as_range,
-    converter,
     extent,
     inside,
     on_image,
@@ -257,8 +257,8 @@ class Halftone(ImageOp):
     Reference: `albumentations.Halftone`.
     """
 
-    dot_size: Range = field(default=(4, 10), metadata=converter(as_int_range, 2))
-    blend: Range = field(default=(0.0, 0.5), metadata=converter(as_range, 0.0, 1.0))
+    dot_size: Annotated[Range, Converter(as_int_range, 2)] = (4, 10)
+    blend: UnitRange = (0.0, 0.5)
     _: KW_ONLY
     p: float = 0.5
 
@@ -296,10 +296,10 @@ class Dithering(Pointwise):
     """
 
     across_channels = True
-    method: str = field(default="ordered", metadata=converter(as_choice, ("ordered", "random")))
-    colors: int = field(default=2, metadata=converter(as_int, 2, LEVELS))
-    bayer_size: int = field(default=4, metadata=converter(as_choice, (2, 4, 8, 16)))
-    grayscale: bool = field(default=False, metadata=converter(as_flag))
+    method: Annotated[str, Converter(as_choice, ("ordered", "random"))] = "ordered"
+    colors: Annotated[int, Converter(as_int, 2, LEVELS)] = 2
+    bayer_size: Annotated[int, Converter(as_choice, (2, 4, 8, 16))] = 4
+    grayscale: Flag = False
     _: KW_ONLY
     p: float = 0.5
 
@@ -348,8 +348,8 @@ class Superpixels(ImageOp):
     Reference: `albumentations.Superpixels`, whose cells follow the colors (SLIC).
     """
 
-    p_replace: Range = field(default=(0.0, 0.1), metadata=converter(as_range, 0.0, 1.0))
-    segments: int = field(default=100, metadata=converter(as_int, 1))
+    p_replace: UnitRange = (0.0, 0.1)
+    segments: PositiveInt = 100
     _: KW_ONLY
     p: float = 0.5
 
@@ -387,8 +387,8 @@ class Colorize(Pointwise):
     """
 
     across_channels = True
-    black: Color = field(default=0.0, metadata=converter(as_color))
-    white: Color = field(default=1.0, metadata=converter(as_color))
+    black: Color = 0.0
+    white: Color = 1.0
     _: KW_ONLY
     p: float = 0.5
 
@@ -420,7 +420,7 @@ class ExposureMatching(ImageOp):
     Reference: `albumentations.ExposureMatching`.
     """
 
-    target_mean: Range = field(default=(0.3, 0.5), metadata=converter(as_range, 0.0, 1.0))
+    target_mean: UnitRange = (0.3, 0.5)
     _: KW_ONLY
     p: float = 0.5
 

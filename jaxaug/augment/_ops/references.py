@@ -4,8 +4,8 @@ A bank is reduced to what is read of it when the transform is made, and lies on 
 means, or amplitudes of a few frequencies. Each image draws one of the references.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,11 @@ from jax.core import Tracer
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
+    Converter,
     ImageInfo,
     Range,
-    as_range,
+    UnitRange,
     as_static_range,
-    converter,
     extent,
     inside,
     on_image,
@@ -320,8 +320,8 @@ class HistogramMatching(ImageOp):
     """
 
     eight_bits = True
-    references: References = field(metadata=converter(as_curves))
-    blend_ratio: Range = field(default=(0.5, 1.0), metadata=converter(as_range, 0.0, 1.0))
+    references: Annotated[References, Converter(as_curves)]
+    blend_ratio: UnitRange = (0.5, 1.0)
     _: KW_ONLY
     p: float = 0.5
 
@@ -362,8 +362,8 @@ class PixelDistributionAdaptation(ImageOp):
     Differs from it in matching channel by channel, its "standard", not along principal axes.
     """
 
-    references: References = field(metadata=converter(as_moments))
-    blend_ratio: Range = field(default=(0.25, 1.0), metadata=converter(as_range, 0.0, 1.0))
+    references: Annotated[References, Converter(as_moments)]
+    blend_ratio: UnitRange = (0.25, 1.0)
     _: KW_ONLY
     p: float = 0.5
 
@@ -404,8 +404,8 @@ class FDA(ImageOp):
       CVPR 2020; the default is that of `albumentations.FDA`.
     """
 
-    references: References = field(metadata=converter(as_amplitudes))
-    beta_range: Range = field(default=(0.0, 0.1), metadata=converter(as_static_range, 0.0, 0.5))
+    references: Annotated[References, Converter(as_amplitudes)]
+    beta_range: Annotated[Range, Converter(as_static_range, 0.0, 0.5)] = (0.0, 0.1)
     _: KW_ONLY
     p: float = 0.5
 
@@ -459,7 +459,7 @@ class OverlayElements(Pointwise):
     """
 
     across_channels = True
-    elements: References = field(metadata=converter(as_elements))
+    elements: Annotated[References, Converter(as_elements)]
     _: KW_ONLY
     p: float = 0.5
 

@@ -6,24 +6,24 @@ used. In a run that ends with an op of fixed size, such as `RandomCrop`, only th
 made.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 
 from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
-    INTERPOLATIONS,
+    Converter,
     ImageInfo,
+    Interpolation,
+    PositiveInt,
     Range,
     Size,
-    as_choice,
+    as_int,
     as_optional,
-    as_positive_int,
     as_size,
     as_static_range,
-    converter,
     plain,
 )
 from jaxaug.augment._chain import Geometric
@@ -91,9 +91,9 @@ class Resize(Geometric):
     overshoots along both axes see `functional.resize`.
     """
 
-    size: Size = field(metadata=converter(_as_size_or_side))
-    canvas: Size | None = field(default=None, metadata=converter(as_optional, as_size))
-    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
+    size: Annotated[Size, Converter(_as_size_or_side)]
+    canvas: Annotated[Size | None, Converter(as_optional, as_size)] = None
+    interpolation: Interpolation = "bilinear"
 
     def __post_init__(self):
         super().__post_init__()
@@ -243,9 +243,9 @@ class ScaleJitter(Geometric):
     of the image, and its width the height.
     """
 
-    target_size: Size = field(metadata=converter(as_size))
-    scale_range: Range = field(default=(0.1, 2.0), metadata=converter(_as_scale_range))
-    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
+    target_size: Size
+    scale_range: Annotated[Range, Converter(_as_scale_range)] = (0.1, 2.0)
+    interpolation: Interpolation = "bilinear"
 
     def make_params(self, key: Key, info: ImageInfo) -> Scale:
         """Draw the factor."""
@@ -301,11 +301,11 @@ class RandomShortestSize(Geometric):
     175 x 180 with 31 is 31 x 31 here, 30 x 31 there.
     """
 
-    min_size: Any = field(metadata=converter(_as_sides))
-    max_size: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
-    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
+    min_size: Annotated[Any, Converter(_as_sides)]
+    max_size: Annotated[int | None, Converter(as_optional, as_int, 1)] = None
+    interpolation: Interpolation = "bilinear"
     _: KW_ONLY
-    canvas: Size | None = field(default=None, metadata=converter(as_optional, as_size))
+    canvas: Annotated[Size | None, Converter(as_optional, as_size)] = None
 
     def make_params(self, key: Key, info: ImageInfo) -> ShorterSide:
         """Draw the length of the shorter side."""
@@ -347,11 +347,11 @@ class RandomResize(Geometric):
     The rule is torchvision's.
     """
 
-    min_size: int = field(metadata=converter(as_positive_int))
-    max_size: int = field(metadata=converter(as_positive_int))
-    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
+    min_size: PositiveInt
+    max_size: PositiveInt
+    interpolation: Interpolation = "bilinear"
     _: KW_ONLY
-    canvas: Size | None = field(default=None, metadata=converter(as_optional, as_size))
+    canvas: Annotated[Size | None, Converter(as_optional, as_size)] = None
 
     def __post_init__(self):
         super().__post_init__()

@@ -5,7 +5,7 @@ part.
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -15,13 +15,10 @@ from jax.core import Tracer
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
     Canvas,
+    Flag,
     ImageInfo,
     Point,
-    Range,
-    as_flag,
-    as_point,
-    as_symmetric_range,
-    converter,
+    SymmetricRange,
 )
 from jaxaug.augment._chain import Bordered
 from jaxaug.augment._ops.geometry import affine
@@ -118,11 +115,11 @@ class RandomRotation(Bordered):
     frame; there boxes begin at the frame's corner, which differs by up to half a pixel.
     """
 
-    degrees: Range = field(metadata=converter(as_symmetric_range))
+    degrees: SymmetricRange
     _: KW_ONLY
     p: float = 1.0
-    expand: bool = field(default=False, metadata=converter(as_flag))
-    center: Point | None = field(default=None, metadata=converter(as_point))
+    expand: Flag = False
+    center: Point = None
 
     def make_params(self, key: Key, info: ImageInfo) -> Rotation:
         """Draw the angle."""

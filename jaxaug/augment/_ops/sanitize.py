@@ -1,10 +1,11 @@
 """Boxes after geometry: `SanitizeBoxes` clips them and drops what is too small."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
 
 from jaxaug._typing import Key, Sample
-from jaxaug.augment._base import Drawn, ImageInfo, as_names, as_number, converter
+from jaxaug.augment._base import Converter, Drawn, ImageInfo, Names, as_number
 from jaxaug.augment._chain import Transform
 from jaxaug.augment._warp import (
     VALID,
@@ -52,10 +53,10 @@ class SanitizeBoxes(Transform):
     Differs from torchvision's SanitizeBoundingBoxes in clipping, and in the static number of rows.
     """
 
-    min_size: float = field(default=1.0, metadata=converter(as_number, 0.0, _LARGEST))
-    min_area: float = field(default=1.0, metadata=converter(as_number, 0.0, _LARGEST))
-    min_visibility: float = field(default=0.0, metadata=converter(as_number, 0.0, 1.0))
-    per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
+    min_size: Annotated[float, Converter(as_number, 0.0, _LARGEST)] = 1.0
+    min_area: Annotated[float, Converter(as_number, 0.0, _LARGEST)] = 1.0
+    min_visibility: Annotated[float, Converter(as_number, 0.0, 1.0)] = 0.0
+    per_box: Names = ()
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""

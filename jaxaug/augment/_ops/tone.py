@@ -5,8 +5,8 @@ The pure functions take float images [H, W, C] in [0, 1] and do not clip. Those 
 what its 8-bit form gives; for 16 bits `levels` is 65536.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,13 @@ import numpy as np
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
     LEVELS,
+    Converter,
+    Flag,
     ImageInfo,
     Range,
-    as_flag,
     as_int,
     as_number,
     as_range,
-    converter,
     from_levels,
     look_up,
     on_image,
@@ -206,7 +206,7 @@ class RandomPosterize(Pointwise):
     """
 
     by_value = True
-    bits: int = field(metadata=converter(as_int, 0, 8))
+    bits: Annotated[int, Converter(as_int, 0, 8)]
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
@@ -236,7 +236,7 @@ class RandomSolarize(Pointwise):
     """
 
     by_value = True
-    threshold: float = field(metadata=converter(as_number, 0.0, 1.0))
+    threshold: Annotated[float, Converter(as_number, 0.0, 1.0)]
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
@@ -290,7 +290,7 @@ class RandomGamma(Pointwise):
     """
 
     by_value = True
-    gamma: Range = field(default=(0.8, 1.2), metadata=converter(as_range, _MIN_GAMMA))
+    gamma: Annotated[Range, Converter(as_range, _MIN_GAMMA)] = (0.8, 1.2)
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
@@ -322,7 +322,7 @@ class LookupTable(Pointwise):
 
     eight_bits = True
     by_value = True
-    table: Any = field(metadata=converter(_as_table))
+    table: Annotated[Any, Converter(_as_table)]
     _: KW_ONLY
     p: float = 1.0
 
@@ -362,8 +362,8 @@ class RandomToneCurve(Pointwise):
     """
 
     by_value = True
-    scale: float = field(default=0.1, metadata=converter(as_number, 0.0, 1.0))
-    per_channel: bool = field(default=False, metadata=converter(as_flag))
+    scale: Annotated[float, Converter(as_number, 0.0, 1.0)] = 0.1
+    per_channel: Flag = False
     _: KW_ONLY
     p: float = 0.5
 

@@ -4,8 +4,8 @@ The pure functions take float images in [0, 1] and do not clip. What lies over t
 function of the place as a share of height and width, of the used part of a canvas with `size`.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,15 +13,15 @@ import jax.numpy as jnp
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
     Color,
+    Converter,
     ImageInfo,
     Range,
+    UnitRange,
     as_choice,
-    as_color,
     as_number,
     as_range,
     as_symmetric_range,
     by_channel,
-    converter,
     extent,
     on_image,
     on_rgb,
@@ -275,14 +275,12 @@ class Illumination(Pointwise):
       RandomGaussianIllumination.
     """
 
-    mode: str = field(default="linear", metadata=converter(as_choice, ("linear", "gaussian")))
-    intensity_range: Range = field(default=(0.01, 0.2), metadata=converter(as_range, 0.0, 1.0))
-    effect_type: str = field(
-        default="both", metadata=converter(as_choice, ("both", "brighten", "darken"))
-    )
-    angle_range: Range = field(default=(0.0, 360.0), metadata=converter(as_range))
-    center_range: Range = field(default=(0.1, 0.9), metadata=converter(as_range, 0.0, 1.0))
-    sigma_range: Range = field(default=(0.2, 1.0), metadata=converter(as_range, 1e-3))
+    mode: Annotated[str, Converter(as_choice, ("linear", "gaussian"))] = "linear"
+    intensity_range: UnitRange = (0.01, 0.2)
+    effect_type: Annotated[str, Converter(as_choice, ("both", "brighten", "darken"))] = "both"
+    angle_range: Annotated[Range, Converter(as_range)] = (0.0, 360.0)
+    center_range: UnitRange = (0.1, 0.9)
+    sigma_range: Annotated[Range, Converter(as_range, 1e-3)] = (0.2, 1.0)
     _: KW_ONLY
     p: float = 0.5
 
@@ -343,13 +341,9 @@ class PlasmaBrightnessContrast(Pointwise):
       RandomPlasmaBrightness and RandomPlasmaContrast.
     """
 
-    brightness_range: Range = field(
-        default=(-0.3, 0.3), metadata=converter(as_symmetric_range, -1.0, 1.0)
-    )
-    contrast_range: Range = field(
-        default=(-0.3, 0.3), metadata=converter(as_symmetric_range, -1.0, 1.0)
-    )
-    roughness: Range = field(default=(0.1, 0.7), metadata=converter(as_range, 0.0, 1.0))
+    brightness_range: Annotated[Range, Converter(as_symmetric_range, -1.0, 1.0)] = (-0.3, 0.3)
+    contrast_range: Annotated[Range, Converter(as_symmetric_range, -1.0, 1.0)] = (-0.3, 0.3)
+    roughness: UnitRange = (0.1, 0.7)
     _: KW_ONLY
     p: float = 0.5
 
@@ -383,10 +377,8 @@ class PlasmaShadow(Pointwise):
     Reference: `albumentations.PlasmaShadow`, kornia's RandomPlasmaShadow.
     """
 
-    shadow_intensity_range: Range = field(
-        default=(0.3, 0.7), metadata=converter(as_range, 0.0, 1.0)
-    )
-    roughness: Range = field(default=(0.1, 0.7), metadata=converter(as_range, 0.0, 1.0))
+    shadow_intensity_range: UnitRange = (0.3, 0.7)
+    roughness: UnitRange = (0.1, 0.7)
     _: KW_ONLY
     p: float = 0.5
 
@@ -419,8 +411,8 @@ class AtmosphericFog(Pointwise):
     Reference: `albumentations.AtmosphericFog` with depth_mode "linear".
     """
 
-    density_range: Range = field(default=(1.0, 3.0), metadata=converter(as_range, 0.0))
-    fog_color: Color = field(default=200 / 255, metadata=converter(as_color))
+    density_range: Annotated[Range, Converter(as_range, 0.0)] = (1.0, 3.0)
+    fog_color: Color = 200 / 255
     _: KW_ONLY
     p: float = 0.5
 
@@ -454,8 +446,8 @@ class RandomSnow(Pointwise):
 
     across_channels = True
     channels = 3
-    snow_point_range: Range = field(default=(0.1, 0.3), metadata=converter(as_range, 0.0, 1.0))
-    brightness_coeff: float = field(default=2.5, metadata=converter(as_number, 0.0, 1e3))
+    snow_point_range: UnitRange = (0.1, 0.3)
+    brightness_coeff: Annotated[float, Converter(as_number, 0.0, 1e3)] = 2.5
     _: KW_ONLY
     p: float = 0.5
 
@@ -494,7 +486,7 @@ class FilmGrain(Pointwise):
     Reference: `albumentations.FilmGrain`, with grains of one pixel.
     """
 
-    intensity_range: Range = field(default=(0.1, 0.3), metadata=converter(as_range, 0.0, 1.0))
+    intensity_range: UnitRange = (0.1, 0.3)
     _: KW_ONLY
     p: float = 0.5
 

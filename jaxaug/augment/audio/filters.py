@@ -1,7 +1,7 @@
 """Filters: low and high passes, rooms, pre-emphasis."""
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,13 @@ from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
     AudioInfo,
+    Converter,
+    Flag,
+    PositiveInt,
     Range,
     as_choice,
-    as_flag,
     as_number,
-    as_positive_int,
     as_range_of,
-    converter,
 )
 from jaxaug.augment._xla import rounded
 from jaxaug.augment.audio._kind import AudioOp, along
@@ -151,10 +151,10 @@ class LowPass(AudioOp):
       (600,)
     """
 
-    cutoff: Range = field(default=(2000.0, 7000.0), metadata=converter(as_range_of, 0, 1e6))
+    cutoff: Annotated[Range, Converter(as_range_of, 0, 1e6)] = (2000.0, 7000.0)
     _: KW_ONLY
-    rate: int = field(default=RATE, metadata=converter(as_positive_int))
-    taps: int = field(default=255, metadata=converter(_as_taps))
+    rate: PositiveInt = RATE
+    taps: Annotated[int, Converter(_as_taps)] = 255
     p: float = 1.0
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:
@@ -184,7 +184,7 @@ class HighPass(LowPass):
       (600,)
     """
 
-    cutoff: Range = field(default=(20.0, 1000.0), metadata=converter(as_range_of, 0, 1e6))
+    cutoff: Annotated[Range, Converter(as_range_of, 0, 1e6)] = (20.0, 1000.0)
 
     def apply(self, params: Array, audio: Array, info: AudioInfo) -> Array:
         """Return the filtered audio."""
@@ -212,11 +212,11 @@ class BandStop(AudioOp):
       BandStopFilter.
     """
 
-    center: Range = field(default=(200.0, 4000.0), metadata=converter(as_range_of, 0, 1e6))
-    width: Range = field(default=(0.5, 1.5), metadata=converter(as_range_of, 0, 2))
+    center: Annotated[Range, Converter(as_range_of, 0, 1e6)] = (200.0, 4000.0)
+    width: Annotated[Range, Converter(as_range_of, 0, 2)] = (0.5, 1.5)
     _: KW_ONLY
-    rate: int = field(default=RATE, metadata=converter(as_positive_int))
-    taps: int = field(default=255, metadata=converter(_as_taps))
+    rate: PositiveInt = RATE
+    taps: Annotated[int, Converter(_as_taps)] = 255
     p: float = 1.0
 
     def make_params(self, key: Key, info: AudioInfo) -> tuple[Array, Array]:
@@ -250,8 +250,8 @@ class RoomImpulse(AudioOp):
       [1.0, 0.0, 0.5]
     """
 
-    bank: Any = field(metadata=converter(as_bank))
-    normalize: bool = field(default=True, metadata=converter(as_flag))
+    bank: Annotated[Any, Converter(as_bank)]
+    normalize: Flag = True
     p: float = 1.0
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:
@@ -316,8 +316,8 @@ class Preemphasis(AudioOp):
       [1.0, 0.5, -0.5]
     """
 
-    coefficient: Scalar = field(default=0.97, metadata=converter(as_number, 0, 1))
-    like: str = field(default="torchaudio", metadata=converter(as_choice, tuple(_BEFORE)))
+    coefficient: Annotated[Scalar, Converter(as_number, 0, 1)] = 0.97
+    like: Annotated[str, Converter(as_choice, tuple(_BEFORE))] = "torchaudio"
 
     def make_params(self, key: Key, info: AudioInfo) -> None:
         """Draw nothing."""

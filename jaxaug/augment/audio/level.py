@@ -1,11 +1,12 @@
 """Loudness: gain, polarity, clipping, and levels that all sounds share."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._base import AudioInfo, Range, as_choice, as_number, as_range_of, converter
+from jaxaug.augment._base import AudioInfo, Converter, Range, as_choice, as_number, as_range_of
 from jaxaug.augment.audio._kind import AudioOp, along, used
 from jaxaug.augment.audio._sums import bin_means, mean, root_mean_square
 from jaxaug.augment.random import uniform
@@ -50,7 +51,7 @@ class Gain(AudioOp):
       [5.0]
     """
 
-    db: Range = field(default=(-6.0, 6.0), metadata=converter(as_range_of, -200, 200))
+    db: Annotated[Range, Converter(as_range_of, -200, 200)] = (-6.0, 6.0)
     p: float = 1.0
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:
@@ -114,7 +115,7 @@ class Clip(AudioOp):
       [0.10000000149011612, -0.05000000074505806]
     """
 
-    db: Range = field(default=(-12.0, 0.0), metadata=converter(as_range_of, -200, 0))
+    db: Annotated[Range, Converter(as_range_of, -200, 0)] = (-12.0, 0.0)
     p: float = 1.0
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:
@@ -144,8 +145,8 @@ class Normalize(AudioOp):
     Silence stays silent.
     """
 
-    to: str = field(default="peak", metadata=converter(as_choice, ("peak", "rms")))
-    db: Scalar = field(default=0.0, metadata=converter(as_number, -200, 200))
+    to: Annotated[str, Converter(as_choice, ("peak", "rms"))] = "peak"
+    db: Annotated[Scalar, Converter(as_number, -200, 200)] = 0.0
 
     def make_params(self, key: Key, info: AudioInfo) -> None:
         """Draw nothing."""
@@ -176,8 +177,8 @@ class Standardize(AudioOp):
 
     takes = "either"
 
-    over: str = field(default="all", metadata=converter(as_choice, ("all", "bins")))
-    epsilon: Scalar = field(default=1e-7, metadata=converter(as_number, 0, 1))
+    over: Annotated[str, Converter(as_choice, ("all", "bins"))] = "all"
+    epsilon: Annotated[Scalar, Converter(as_number, 0, 1)] = 1e-7
 
     def make_params(self, key: Key, info: AudioInfo) -> None:
         """Draw nothing."""

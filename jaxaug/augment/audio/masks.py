@@ -1,13 +1,13 @@
 """SpecAugment: bands of time and of frequency that a model does not see, and bent time."""
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 
 from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key
-from jaxaug.augment._base import AudioInfo, as_choice, as_number, converter
+from jaxaug.augment._base import AudioInfo, Converter, as_choice, as_number
 from jaxaug.augment.audio._kind import AudioOp, along
 from jaxaug.augment.audio._sums import mean
 from jaxaug.augment.random import uniform
@@ -112,13 +112,13 @@ class SpecAugment(AudioOp):
 
     takes = "features"
 
-    time_masks: int = field(default=2, metadata=converter(_as_count))
-    time_width: int = field(default=40, metadata=converter(_as_count))
-    frequency_masks: int = field(default=2, metadata=converter(_as_count))
-    frequency_width: int = field(default=27, metadata=converter(_as_count))
-    warp: int = field(default=0, metadata=converter(_as_count))
-    time_share: float = field(default=1.0, metadata=converter(as_number, 0, 1))
-    fill: str = field(default="zero", metadata=converter(as_choice, ("zero", "mean")))
+    time_masks: Annotated[int, Converter(_as_count)] = 2
+    time_width: Annotated[int, Converter(_as_count)] = 40
+    frequency_masks: Annotated[int, Converter(_as_count)] = 2
+    frequency_width: Annotated[int, Converter(_as_count)] = 27
+    warp: Annotated[int, Converter(_as_count)] = 0
+    time_share: Annotated[float, Converter(as_number, 0, 1)] = 1.0
+    fill: Annotated[str, Converter(as_choice, ("zero", "mean"))] = "zero"
     p: float = 1.0
 
     def make_params(self, key: Key, info: AudioInfo) -> SpecAugmentParams:

@@ -1,17 +1,18 @@
 """Two sounds in one."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import (
     SMALLEST,
+    Converter,
     ImageInfo,
+    as_int,
     as_number,
     as_optional,
-    as_positive_int,
-    converter,
 )
 from jaxaug.augment._chain import GroupOp, with_soft_labels
 from jaxaug.augment.random import beta
@@ -41,8 +42,8 @@ class MixUp(GroupOp):
     group_size = 2
     needs = "audio"
 
-    num_classes: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
-    alpha: float = field(default=1.0, metadata=converter(as_number, SMALLEST, 1e3))
+    num_classes: Annotated[int | None, Converter(as_optional, as_int, 1)] = None
+    alpha: Annotated[float, Converter(as_number, SMALLEST, 1e3)] = 1.0
     p: float = 1.0
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:

@@ -1,13 +1,13 @@
 """Noise at a signal-to-noise ratio: white, or from recordings on the device."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._base import AudioInfo, Range, as_optional, as_range_of, converter
+from jaxaug.augment._base import AudioInfo, Converter, Range, as_optional, as_range_of
 from jaxaug.augment.audio._kind import AudioOp, along, only_used
 from jaxaug.augment.audio._sums import root_mean_square
 from jaxaug.augment.audio.filters import as_bank
@@ -71,8 +71,8 @@ class AddNoise(AudioOp):
       1.00
     """
 
-    snr: Range = field(default=(5.0, 30.0), metadata=converter(as_range_of, -200, 200))
-    bank: Any = field(default=None, metadata=converter(as_optional, as_bank))
+    snr: Annotated[Range, Converter(as_range_of, -200, 200)] = (5.0, 30.0)
+    bank: Annotated[Any, Converter(as_optional, as_bank)] = None
     p: float = 1.0
 
     def make_params(self, key: Key, info: AudioInfo) -> tuple[Array, Any]:

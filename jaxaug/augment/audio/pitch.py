@@ -7,8 +7,8 @@ them a turn: they wrap by themselves, and their sum has the same bits in any ord
 Reference: M. Dolson, "The Phase Vocoder: A Tutorial", Computer Music Journal 10 (4), 1986.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +17,7 @@ from jax import lax
 from jaxaug._checks import is_int
 from jaxaug._sinc import PERTURB, resample, resampled_length
 from jaxaug._typing import Array, Key
-from jaxaug.augment._base import AudioInfo, Range, as_static_range, converter
+from jaxaug.augment._base import AudioInfo, Converter, Range, as_static_range
 from jaxaug.augment.audio._conventions import window
 from jaxaug.augment.audio._kind import AudioOp, along
 from jaxaug.augment.audio.spectrum import magnitudes
@@ -133,9 +133,9 @@ class TimeStretch(AudioOp):
     Reference: `librosa.effects.time_stretch`. Gradients go through the magnitudes alone.
     """
 
-    factor: Range = field(default=(0.8, 1.25), metadata=converter(as_static_range, 0.1, 10))
+    factor: Annotated[Range, Converter(as_static_range, 0.1, 10)] = (0.8, 1.25)
     _: KW_ONLY
-    n_fft: int = field(default=512, metadata=converter(_as_frame))
+    n_fft: Annotated[int, Converter(_as_frame)] = 512
     p: float = 1.0
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:
@@ -195,9 +195,9 @@ class PitchShift(AudioOp):
       through the magnitudes of the vocoder alone.
     """
 
-    semitones: Range = field(default=(-4.0, 4.0), metadata=converter(as_static_range, -24, 24))
+    semitones: Annotated[Range, Converter(as_static_range, -24, 24)] = (-4.0, 4.0)
     _: KW_ONLY
-    n_fft: int = field(default=512, metadata=converter(_as_frame))
+    n_fft: Annotated[int, Converter(_as_frame)] = 512
     p: float = 1.0
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:

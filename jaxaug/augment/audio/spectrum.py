@@ -5,8 +5,8 @@ first axis of the result, bins the second; "audio_length" counts frames afterwar
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +16,11 @@ from jax import lax
 from jaxaug._typing import Array, Key
 from jaxaug.augment._base import (
     AudioInfo,
+    Converter,
+    PositiveInt,
     as_choice,
     as_number,
     as_optional,
-    as_positive_int,
-    converter,
 )
 from jaxaug.augment._xla import barrier, barrier_on_cpu, rounded
 from jaxaug.augment.audio._conventions import (
@@ -311,12 +311,12 @@ class Spectrogram(AudioOp):
       (11, 257)
     """
 
-    n_fft: int = field(default=512, metadata=converter(as_positive_int))
-    hop: int = field(default=160, metadata=converter(as_positive_int))
-    win: int = field(default=400, metadata=converter(as_positive_int))
+    n_fft: PositiveInt = 512
+    hop: PositiveInt = 160
+    win: PositiveInt = 400
     _: KW_ONLY
-    power: float = field(default=2.0, metadata=converter(as_choice, (1, 2)))
-    like: str = field(default="librosa", metadata=converter(as_choice, LIKE))
+    power: Annotated[float, Converter(as_choice, (1, 2))] = 2.0
+    like: Annotated[str, Converter(as_choice, LIKE)] = "librosa"
 
     def __post_init__(self):
         super().__post_init__()
@@ -375,10 +375,10 @@ class MelSpectrogram(Spectrogram):
       `nvidia.dali.fn.mel_filter_bank`.
     """
 
-    n_mels: int = field(default=80, metadata=converter(as_positive_int))
-    rate: int = field(default=RATE, metadata=converter(as_positive_int))
-    low: float | None = field(default=None, metadata=converter(as_optional, as_number, 0, 1e6))
-    high: float | None = field(default=None, metadata=converter(as_optional, as_number, 0, 1e6))
+    n_mels: PositiveInt = 80
+    rate: PositiveInt = RATE
+    low: Annotated[float | None, Converter(as_optional, as_number, 0, 1e6)] = None
+    high: Annotated[float | None, Converter(as_optional, as_number, 0, 1e6)] = None
 
     def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
         """Return the mel spectrogram."""
@@ -440,7 +440,7 @@ class MFCC(LogMel):
       down from the maximum, Kaldi's compute-mfcc-feats with its lifter of 22 and without energy.
     """
 
-    n_mfcc: int = field(default=13, metadata=converter(as_positive_int))
+    n_mfcc: PositiveInt = 13
 
     def __post_init__(self):
         super().__post_init__()
@@ -478,8 +478,8 @@ class AmplitudeToDB(AudioOp):
 
     takes = "features"
 
-    like: str = field(default="librosa", metadata=converter(as_choice, LIKE))
-    power: float = field(default=2.0, metadata=converter(as_choice, (1, 2)))
+    like: Annotated[str, Converter(as_choice, LIKE)] = "librosa"
+    power: Annotated[float, Converter(as_choice, (1, 2))] = 2.0
 
     def make_params(self, key: Key, info: AudioInfo) -> None:
         """Draw nothing."""

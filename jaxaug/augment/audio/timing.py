@@ -1,6 +1,7 @@
 """Time: shifts, speed, and parts that fall silent."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
 import jax.numpy as jnp
 
@@ -8,11 +9,11 @@ from jaxaug._sinc import PERTURB, resample, resampled_length
 from jaxaug._typing import Array, Key
 from jaxaug.augment._base import (
     AudioInfo,
+    Converter,
     Range,
     as_choice,
     as_range_of,
     as_static_range,
-    converter,
 )
 from jaxaug.augment.audio._kind import AudioOp, along
 from jaxaug.augment.random import between, uniform
@@ -58,8 +59,8 @@ class TimeShift(AudioOp):
       [2.0, 3.0, 0.0, 1.0]
     """
 
-    shift: Range = field(default=(-0.5, 0.5), metadata=converter(as_range_of, -1, 1))
-    mode: str = field(default="wrap", metadata=converter(as_choice, ("wrap", "zero")))
+    shift: Annotated[Range, Converter(as_range_of, -1, 1)] = (-0.5, 0.5)
+    mode: Annotated[str, Converter(as_choice, ("wrap", "zero"))] = "wrap"
     p: float = 1.0
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:
@@ -110,7 +111,7 @@ class Speed(AudioOp):
     Reference: T. Ko et al., "Audio Augmentation for Speech Recognition", Interspeech 2015.
     """
 
-    factor: Range = field(default=(0.9, 1.1), metadata=converter(as_static_range, 0.1, 10))
+    factor: Annotated[Range, Converter(as_static_range, 0.1, 10)] = (0.9, 1.1)
     p: float = 1.0
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:
@@ -157,7 +158,7 @@ class TimeMask(AudioOp):
       4
     """
 
-    width: Range = field(default=(0.0, 0.25), metadata=converter(as_range_of, 0, 1))
+    width: Annotated[Range, Converter(as_range_of, 0, 1)] = (0.0, 0.25)
     p: float = 1.0
 
     def make_params(self, key: Key, info: AudioInfo) -> tuple[Array, Array]:

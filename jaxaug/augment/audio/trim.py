@@ -1,11 +1,12 @@
 """Silence before and after a sound: where it ends and begins, and cutting it off."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._base import AudioInfo, Drawn, as_number, as_positive_int, converter
+from jaxaug.augment._base import AudioInfo, Converter, Drawn, PositiveInt, as_number
 from jaxaug.augment._chain import State
 from jaxaug.augment.audio._kind import AudioOp, only_used
 from jaxaug.augment.audio._sums import total
@@ -77,8 +78,8 @@ class TrimSilence(AudioOp):
     Reference: `librosa.effects.trim`.
     """
 
-    db: Scalar = field(default=60.0, metadata=converter(as_number, 0, 200))
-    hop: int = field(default=512, metadata=converter(as_positive_int))
+    db: Annotated[Scalar, Converter(as_number, 0, 200)] = 60.0
+    hop: PositiveInt = 512
 
     def make_params(self, key: Key, info: AudioInfo) -> tuple[Array, Array]:
         """Return the region that is all of the sound: nothing is heard yet."""

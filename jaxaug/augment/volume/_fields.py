@@ -1,13 +1,9 @@
 """Arguments about three axes, brought to the one form that transforms keep."""
 
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from jaxaug._typing import Scalar
-from jaxaug.augment._base import as_range_of, as_symmetric_range, plain, setting
-
-Size: TypeAlias = Any  # (depth, height, width), or an int for a cube; kept as the first
-Ranges: TypeAlias = Any  # one range for all axes, or three; kept as three (low, high)
-Axes: TypeAlias = Any  # some of 0 (depth), 1 (height) and 2 (width); kept as a tuple
+from jaxaug.augment._base import Converter, as_range_of, as_symmetric_range, plain, setting
 
 
 def as_size(name: str, value: Any) -> tuple[int, int, int]:
@@ -57,3 +53,8 @@ def as_factors(name: str, value: Any) -> tuple[tuple[Scalar, Scalar], ...]:
     given = setting(value)
     each = given if isinstance(given, tuple) and len(given) == 3 else (given,) * 3
     return tuple(as_range_of(name, one, 1e-3) for one in each)
+
+
+Size: TypeAlias = Annotated[Any, Converter(as_size)]  # (depth, height, width), or an int for a cube
+Ranges: TypeAlias = Annotated[Any, Converter(as_ranges)]  # one for all axes, or three
+Axes: TypeAlias = Annotated[Any, Converter(as_axes)]  # some of 0 (depth), 1 (height), 2 (width)

@@ -1,7 +1,7 @@
 """Parts of a volume: crops at random, in the middle, about what is labeled; pads."""
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,14 +10,14 @@ from jax import lax
 from jaxaug._typing import Array, Key, Sample, Scalar
 from jaxaug.augment._base import (
     LARGEST,
+    Converter,
     VolumeInfo,
     as_choice,
     as_number,
     as_probability,
-    converter,
 )
 from jaxaug.augment.random import integer, uniform
-from jaxaug.augment.volume._fields import Size, as_size
+from jaxaug.augment.volume._fields import Size
 from jaxaug.augment.volume._kind import LABELS, Spatial, VolumeOp
 from jaxaug.augment.volume._warp import Shape, VolumeWarp
 from jaxaug.augment.volume.spatial import BORDERS
@@ -38,7 +38,7 @@ class Crop(Spatial):
     Reference: `monai.transforms.RandSpatialCrop`.
     """
 
-    size: Size = field(metadata=converter(as_size))
+    size: Size
 
     def make_params(self, key: Key, info: VolumeInfo) -> Array:
         """Draw the first voxel, int32[3]."""
@@ -64,7 +64,7 @@ class CenterCrop(Spatial):
       [13.0]
     """
 
-    size: Size = field(metadata=converter(as_size))
+    size: Size
 
     def make_params(self, key: Key, info: VolumeInfo) -> None:
         """Draw nothing."""
@@ -94,10 +94,10 @@ class CropOrPad(Spatial):
     Reference: `torchio.CropOrPad`, `monai.transforms.ResizeWithPadOrCrop`.
     """
 
-    size: Size = field(metadata=converter(as_size))
+    size: Size
     _: KW_ONLY
-    padding_mode: str = field(default="constant", metadata=converter(as_choice, BORDERS))
-    fill: float = field(default=0.0, metadata=converter(as_number, -LARGEST, LARGEST))
+    padding_mode: Annotated[str, Converter(as_choice, BORDERS)] = "constant"
+    fill: Annotated[float, Converter(as_number, -LARGEST, LARGEST)] = 0.0
 
     def make_params(self, key: Key, info: VolumeInfo) -> None:
         """Draw nothing."""
@@ -142,8 +142,8 @@ class ForegroundCrop(VolumeOp):
     Differs from MONAI in any place, not one without a label, as the alternative.
     """
 
-    size: Size = field(metadata=converter(as_size))
-    foreground: Scalar = field(default=0.5, metadata=converter(as_probability))
+    size: Size
+    foreground: Annotated[Scalar, Converter(as_probability)] = 0.5
 
     def make_params(self, key: Key, info: VolumeInfo) -> Focus:
         """Draw the kind of place, the labeled voxel, and the place elsewhere."""

@@ -1,8 +1,8 @@
 """Values of voxels: windows, levels, gamma, bias fields, noise, blur."""
 
 import math
-from dataclasses import KW_ONLY, dataclass, field
-from typing import NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,15 +12,15 @@ from jax import lax
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
     LARGEST,
+    Converter,
+    Flag,
     Range,
+    SymmetricRange,
     VolumeInfo,
-    as_flag,
     as_int,
     as_number,
     as_range_of,
     as_range_to,
-    as_symmetric_range,
-    converter,
 )
 from jaxaug.augment._xla import exact_sum
 from jaxaug.augment.matrix import is_static
@@ -45,8 +45,8 @@ class Window(Intensity):
     Reference: `monai.transforms.ScaleIntensityRange`, `torchio.RescaleIntensity`.
     """
 
-    low: Scalar = field(metadata=converter(as_number, -LARGEST, LARGEST))
-    high: Scalar = field(metadata=converter(as_number, -LARGEST, LARGEST))
+    low: Annotated[Scalar, Converter(as_number, -LARGEST, LARGEST)]
+    high: Annotated[Scalar, Converter(as_number, -LARGEST, LARGEST)]
 
     def __post_init__(self):
         super().__post_init__()
@@ -81,7 +81,7 @@ class Standardize(Intensity):
     Reference: `monai.transforms.NormalizeIntensity`, `torchio.ZNormalization`.
     """
 
-    nonzero: bool = field(default=False, metadata=converter(as_flag))
+    nonzero: Flag = False
 
     def make_params(self, key: Key, info: VolumeInfo) -> None:
         """Draw nothing."""
@@ -121,7 +121,7 @@ class Gamma(Intensity):
     Reference: `torchio.RandomGamma`, there by the logarithm of gamma.
     """
 
-    gamma: Range = field(default=(0.74, 1.35), metadata=converter(as_range_of, 1e-3))
+    gamma: Annotated[Range, Converter(as_range_of, 1e-3)] = (0.74, 1.35)
     _: KW_ONLY
     p: float = 1.0
 
@@ -158,8 +158,8 @@ class BiasField(Intensity):
       the brain", 1999; `torchio.RandomBiasField`.
     """
 
-    coefficients: Range = field(default=0.5, metadata=converter(as_symmetric_range))
-    order: int = field(default=3, metadata=converter(as_int, 0))
+    coefficients: SymmetricRange = 0.5
+    order: Annotated[int, Converter(as_int, 0)] = 3
     _: KW_ONLY
     p: float = 1.0
 
@@ -220,8 +220,8 @@ class Noise(Intensity):
     Reference: `monai.transforms.RandGaussianNoise`, `torchio.RandomNoise`.
     """
 
-    sigma: Range = field(default=(0.0, 0.1), metadata=converter(as_range_of, 0.0))
-    rician: bool = field(default=False, metadata=converter(as_flag))
+    sigma: Annotated[Range, Converter(as_range_of, 0.0)] = (0.0, 0.1)
+    rician: Flag = False
     _: KW_ONLY
     p: float = 1.0
 
@@ -259,7 +259,7 @@ class Blur(Intensity):
       RandGaussianSmooth`, `torchio.RandomBlur`.
     """
 
-    sigma: Range = field(default=(0.0, 2.0), metadata=converter(as_range_to, 0.0))
+    sigma: Annotated[Range, Converter(as_range_to, 0.0)] = (0.0, 2.0)
     _: KW_ONLY
     p: float = 1.0
 

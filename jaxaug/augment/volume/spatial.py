@@ -1,7 +1,7 @@
 """Moved voxels: flips, quarter turns, affine maps, elastic ones, other sizes."""
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +12,16 @@ from jaxaug.augment._base import (
     KERNELS,
     LARGEST,
     Axis,
+    Converter,
     Drawn,
+    Flag,
     Parameters,
     Range,
     VolumeInfo,
     as_choice,
-    as_flag,
     as_int,
     as_number,
     as_range_of,
-    converter,
     find_taps,
     sum_of_taps,
     tap_count,
@@ -32,11 +32,8 @@ from jaxaug.augment.volume._fields import (
     Axes,
     Ranges,
     Size,
-    as_axes,
     as_factors,
     as_plane,
-    as_ranges,
-    as_size,
 )
 from jaxaug.augment.volume._kind import Border, Spatial, moved_beside, volume_info
 from jaxaug.augment.volume._warp import Field, Linear, VolumeWarp, rotation
@@ -61,7 +58,7 @@ class Flip(Spatial):
     Reference: `monai.transforms.RandFlip`, `torchio.RandomFlip`.
     """
 
-    axes: Axes = field(default=(0, 1, 2), metadata=converter(as_axes))
+    axes: Axes = (0, 1, 2)
     _: KW_ONLY
     p: float = 0.5
 
@@ -99,7 +96,7 @@ class QuarterTurn(Spatial):
     Reference: `monai.transforms.RandRotate90`.
     """
 
-    axes: Axes = field(default=(1, 2), metadata=converter(as_plane))
+    axes: Annotated[Axes, Converter(as_plane)] = (1, 2)
     _: KW_ONLY
     p: float = 1.0
 
@@ -170,14 +167,14 @@ class Affine(Spatial):
     Differs from both in being resampled once with the spatial transforms beside it.
     """
 
-    degrees: Ranges = field(default=0.0, metadata=converter(as_ranges))
-    scale: Ranges = field(default=1.0, metadata=converter(as_factors))
-    shear: Ranges = field(default=0.0, metadata=converter(as_ranges))
-    translate: Ranges = field(default=0.0, metadata=converter(as_ranges))
+    degrees: Ranges = 0.0
+    scale: Annotated[Ranges, Converter(as_factors)] = 1.0
+    shear: Ranges = 0.0
+    translate: Ranges = 0.0
     _: KW_ONLY
-    isotropic: bool = field(default=True, metadata=converter(as_flag))
-    padding_mode: str = field(default="constant", metadata=converter(as_choice, BORDERS))
-    fill: float = field(default=0.0, metadata=converter(as_number, -LARGEST, LARGEST))
+    isotropic: Flag = True
+    padding_mode: Annotated[str, Converter(as_choice, BORDERS)] = "constant"
+    fill: Annotated[float, Converter(as_number, -LARGEST, LARGEST)] = 0.0
     p: float = 1.0
 
     def make_params(self, key: Key, info: VolumeInfo) -> AffineDraw:
@@ -244,11 +241,11 @@ class Elastic(Spatial):
     half a cell there, near which some draws fold.
     """
 
-    control: int = field(default=7, metadata=converter(as_int, 4))
-    magnitude: Range = field(default=(0.0, 5.0), metadata=converter(as_range_of, 0.0))
+    control: Annotated[int, Converter(as_int, 4)] = 7
+    magnitude: Annotated[Range, Converter(as_range_of, 0.0)] = (0.0, 5.0)
     _: KW_ONLY
-    padding_mode: str = field(default="constant", metadata=converter(as_choice, BORDERS))
-    fill: float = field(default=0.0, metadata=converter(as_number, -LARGEST, LARGEST))
+    padding_mode: Annotated[str, Converter(as_choice, BORDERS)] = "constant"
+    fill: Annotated[float, Converter(as_number, -LARGEST, LARGEST)] = 0.0
     p: float = 1.0
 
     def make_params(self, key: Key, info: VolumeInfo) -> ElasticDraw:
@@ -289,7 +286,7 @@ class Resize(Spatial):
     Reference: `monai.transforms.Resize`, `torchio.Resize`.
     """
 
-    size: Size = field(metadata=converter(as_size))
+    size: Size
 
     def make_params(self, key: Key, info: VolumeInfo) -> None:
         """Draw nothing."""

@@ -2,8 +2,8 @@
 
 import dataclasses
 import pickle
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import pytest
 
 from jaxaug import augment as A
 from jaxaug.augment import functional as F
-from jaxaug.augment._base.fields import as_color, as_number, converter
+from jaxaug.augment._base.fields import Color, Converter, as_number
 
 KEY = jax.random.key(0)
 IMAGE = np.full((12, 15, 3), 100, np.uint8)
@@ -320,8 +320,8 @@ def test_a_nested_chain_of_other_settings_is_refused():
 
 @dataclass(frozen=True)
 class Shade(A.Pointwise):
-    amount: Any = field(metadata=converter(as_number, 0.0, 1.0))
-    fill: Any = field(default=(0.5, 0.5), metadata=converter(as_color))
+    amount: Annotated[Any, Converter(as_number, 0.0, 1.0)]
+    fill: Color = (0.5, 0.5)
     p: float = 0.5
 
     def make_params(self, key, info):
