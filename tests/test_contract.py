@@ -255,7 +255,7 @@ BARE = {name: {"transforms": (Nothing(),)} for name in WITH_PARTS} | {
 
 def exported(kind):
     """Return the names of the classes of `kind` that users can build."""
-    names = {name: getattr(augment, name) for name in dir(augment)}
+    names = {name: getattr(augment, name) for name in dir(augment) if name != "Transform"}
     return sorted(
         name
         for name, value in names.items()

@@ -28,7 +28,7 @@ class Drawn(NamedTuple):
     applied: Array | None = None
 
 
-class Operator(abc.ABC):
+class Operator(abc.ABC):  # noqa: B024 - its kinds have the abstract methods
     """A frozen dataclass of settings that draws parameters and applies them.
 
     A field `p` is the probability of being applied, in [0, 1]: its coin is drawn here, from a key
@@ -59,14 +59,15 @@ class Operator(abc.ABC):
         if p is not None:
             store(self, p=as_probability("p", p))
 
-    @abc.abstractmethod
     def make_params(self, key: Key, info: Any) -> Parameters:
-        """Draw the parameters, a pytree of arrays; it knows nothing of `p`.
+        """Draw the parameters, a pytree of arrays, by default None; it knows nothing of `p`.
 
         Args:
           key: a PRNG key.
           info: an `ImageInfo`, of an operator of sounds an `AudioInfo`.
         """
+        del key, info
+        return None
 
     def neutral(self, params: Parameters) -> Parameters | None:
         """Return parameters that change nothing, where that is cheaper than to select the result.

@@ -36,7 +36,8 @@ class GroupOp(Operator):
 
     A group is a sample whose arrays have a leading axis of `group_size`: "image" [g, H, W, C], or
     whatever `transform` made of it, [g, C, H, W] of floats for example. A field `p` is the
-    probability of being applied, to the whole group.
+    probability of being applied, to the whole group. The `info` of `make_params` has the canvas of
+    one image; its size is int32[g, 2], its boxes float[g, n, 4].
 
     Attributes:
       group_size: how many samples make a group.
@@ -46,8 +47,6 @@ class GroupOp(Operator):
       >>> import jax, jax.numpy as jnp
       >>> class Swap(GroupOp):
       ...     group_size = 2
-      ...     def make_params(self, key, info):
-      ...         return None
       ...     def apply(self, params, group, info):
       ...         return {**group, "image": group["image"][::-1]}
       >>> group = {"image": jnp.arange(2.0).reshape(2, 1, 1, 1)}
@@ -57,13 +56,6 @@ class GroupOp(Operator):
 
     group_size: int
     needs: ClassVar[str] = "image"
-
-    @abc.abstractmethod
-    def make_params(self, key: Key, info: ImageInfo) -> Parameters:
-        """Draw the parameters of one group, a pytree of arrays.
-
-        `info` has the canvas of one image; its size is int32[g, 2], its boxes float[g, n, 4].
-        """
 
     @abc.abstractmethod
     def apply(self, params: Parameters, group: Sample, info: ImageInfo) -> Sample:

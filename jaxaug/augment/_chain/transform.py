@@ -342,8 +342,6 @@ class Pointwise(Transform):
       >>> import jax, jax.numpy as jnp
       >>> from jaxaug import augment
       >>> class Negative(augment.Pointwise):
-      ...     def make_params(self, key, info):
-      ...         return None
       ...     def apply(self, params, image, info):
       ...         return 1.0 - image
       >>> Negative()(jax.random.key(0), jnp.ones((1, 2, 1))).ravel().tolist()
@@ -439,8 +437,6 @@ class SampleOp(Transform):
       >>> import jax, jax.numpy as jnp
       >>> from jaxaug import augment
       >>> class WithMean(augment.SampleOp):
-      ...     def make_params(self, key, info):
-      ...         return None
       ...     def apply(self, params, sample, info):
       ...         return {**sample, "mean": sample["image"].mean()}
       >>> float(WithMean()(jax.random.key(0), {"image": jnp.ones((2, 2, 1))})["mean"])
@@ -516,10 +512,6 @@ class Output(Transform):
 
     dtype: str
     layout: str
-
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing."""
-        del key, info
 
     @abc.abstractmethod
     def values(self, image: Array) -> Array:

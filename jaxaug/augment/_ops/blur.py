@@ -333,10 +333,6 @@ class MedianBlur(ImageOp):
     kernel_size: Annotated[int, Converter(as_kernel_size)] = 3
     p: float = 0.5
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
-        del key, info
-
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Filter the used part."""
         del params

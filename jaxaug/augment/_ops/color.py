@@ -336,10 +336,6 @@ class Grayscale(Pointwise):
     channels = 3
     across_channels = True
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing."""
-        del key, info
-
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Return the gray image."""
         del params, info

@@ -179,10 +179,6 @@ class CenterCrop(Geometric):
 
     size: Annotated[Size, Converter(_as_size_or_share)]
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing."""
-        del key, info
-
     def warp(self, params: None, info: ImageInfo) -> Warp:
         """Return the shift to the central window."""
         del params

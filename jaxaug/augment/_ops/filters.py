@@ -238,10 +238,6 @@ class RandomAdjustSharpness(ImageOp):
     sharpness_factor: Annotated[float, Converter(as_number, 0.0, float("inf"))]
     p: float = 0.5
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
-        del key, info
-
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Sharpen the used part."""
         del params
@@ -356,10 +352,6 @@ class Morphological(ImageOp):
     operation: Annotated[str, Converter(as_choice, ("dilation", "erosion"))] = "dilation"
     _: KW_ONLY
     p: float = 0.5
-
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
-        del key, info
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Filter the used part."""

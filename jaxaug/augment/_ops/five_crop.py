@@ -139,10 +139,6 @@ class _Placed(Geometric):
     above: Scalar
     left: Scalar
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing."""
-        del key, info
-
     def warp(self, params: None, info: ImageInfo) -> Warp:
         """Return the shift to the window, rounded as torchvision's center."""
         del params

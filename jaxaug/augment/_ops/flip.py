@@ -97,10 +97,6 @@ class _Flip(Geometric):
 
     p: float = 0.5
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
-        del key, info
-
 
 @dataclass(frozen=True)
 class RandomHorizontalFlip(_Flip):
@@ -201,10 +197,6 @@ class RandomTranspose(Geometric):
     """
 
     p: float = 0.5
-
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
-        del key, info
 
     def warp(self, params: None, info: ImageInfo) -> Warp:
         """Return the transpose."""

@@ -168,10 +168,6 @@ class RandomEqualize(ImageOp):
     eight_bits = True
     p: float = 0.5
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
-        del key, info
-
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Equalize the used part."""
         del params
@@ -203,10 +199,6 @@ class RandomAutocontrast(ImageOp):
     """
 
     p: float = 0.5
-
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
-        del key, info
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Stretch by the used part."""

@@ -338,10 +338,6 @@ class KernelFilter(ImageOp):
     kernel: Annotated[Sequence[Sequence[float]], Converter(as_kernel)]
     p: float = 0.5
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
-        del key, info
-
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Filter the used part."""
         del params

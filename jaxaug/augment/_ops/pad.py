@@ -83,10 +83,6 @@ class Pad(Geometric):
     fill: Color = 0.0
     padding_mode: PaddingMode = "constant"
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing."""
-        del key, info
-
     def warp(self, params: None, info: ImageInfo) -> Warp:
         """Return the shift into the larger frame."""
         del params
@@ -184,10 +180,6 @@ class LetterBox(Bordered):
     """
 
     size: Size
-
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing."""
-        del key, info
 
     def warp(self, params: None, info: ImageInfo) -> Warp:
         """Return the resize, then the shift into the frame."""

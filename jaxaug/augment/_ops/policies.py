@@ -372,10 +372,6 @@ class _Step(Transform):
     eight_bits = True
     policy: Any
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing."""
-        del key, info
-
     @property
     def title(self) -> str:
         return type(self.policy).__name__

@@ -392,10 +392,6 @@ class Colorize(Pointwise):
     _: KW_ONLY
     p: float = 0.5
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
-        del key, info
-
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Color the image."""
         del params, info

@@ -103,10 +103,6 @@ class Resize(Geometric):
                 " needs none."
             )
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing."""
-        del key, info
-
     def warp(self, params: None, info: ImageInfo) -> Warp:
         """Return the scale; the target follows from the image's size."""
         del params

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from jaxaug._typing import Key, Sample
+from jaxaug._typing import Sample
 from jaxaug.augment._base import Converter, Drawn, ImageInfo, Names, as_number
 from jaxaug.augment._chain import Transform
 from jaxaug.augment._warp import (
@@ -57,10 +57,6 @@ class SanitizeBoxes(Transform):
     min_area: Annotated[float, Converter(as_number, 0.0, _LARGEST)] = 1.0
     min_visibility: Annotated[float, Converter(as_number, 0.0, 1.0)] = 0.0
     per_box: Names = ()
-
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing."""
-        del key, info
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
         """Return the `ImageInfo` with the boxes that are left."""

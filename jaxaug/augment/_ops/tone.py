@@ -209,10 +209,6 @@ class RandomPosterize(Pointwise):
     bits: Annotated[int, Converter(as_int, 0, 8)]
     p: float = 0.5
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
-        del key, info
-
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Posterize."""
         del params
@@ -239,10 +235,6 @@ class RandomSolarize(Pointwise):
     threshold: Annotated[float, Converter(as_number, 0.0, 1.0)]
     p: float = 0.5
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
-        del key, info
-
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Solarize."""
         del params
@@ -261,10 +253,6 @@ class RandomInvert(Pointwise):
 
     by_value = True
     p: float = 0.5
-
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
-        del key, info
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Invert."""
@@ -325,10 +313,6 @@ class LookupTable(Pointwise):
     table: Annotated[Any, Converter(_as_table)]
     _: KW_ONLY
     p: float = 1.0
-
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
-        del key, info
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Look up."""

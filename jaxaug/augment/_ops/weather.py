@@ -233,10 +233,6 @@ class ToSepia(Pointwise):
     channels = 3
     p: float = 0.5
 
-    def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
-        del key, info
-
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Color the pixels."""
         del params, info

@@ -319,10 +319,6 @@ class Preemphasis(AudioOp):
     coefficient: Annotated[Scalar, Converter(as_number, 0, 1)] = 0.97
     like: Annotated[str, Converter(as_choice, tuple(_BEFORE))] = "torchaudio"
 
-    def make_params(self, key: Key, info: AudioInfo) -> None:
-        """Draw nothing."""
-        del key, info
-
     def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
         """Return the filtered audio."""
         del params, info

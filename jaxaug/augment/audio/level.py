@@ -80,10 +80,6 @@ class PolarityInversion(AudioOp):
 
     p: float = 0.5
 
-    def make_params(self, key: Key, info: AudioInfo) -> None:
-        """Draw nothing."""
-        del key, info
-
     def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
         """Return the inverted audio."""
         del params, info
@@ -148,10 +144,6 @@ class Normalize(AudioOp):
     to: Annotated[str, Converter(as_choice, ("peak", "rms"))] = "peak"
     db: Annotated[Scalar, Converter(as_number, -200, 200)] = 0.0
 
-    def make_params(self, key: Key, info: AudioInfo) -> None:
-        """Draw nothing."""
-        del key, info
-
     def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
         """Return the audio at its level."""
         del params
@@ -179,10 +171,6 @@ class Standardize(AudioOp):
 
     over: Annotated[str, Converter(as_choice, ("all", "bins"))] = "all"
     epsilon: Annotated[Scalar, Converter(as_number, 0, 1)] = 1e-7
-
-    def make_params(self, key: Key, info: AudioInfo) -> None:
-        """Draw nothing."""
-        del key, info
 
     def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
         """Return the standardized audio."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Array
 from jaxaug.augment._base import (
     AudioInfo,
     Converter,
@@ -325,10 +325,6 @@ class Spectrogram(AudioOp):
                 f"`n_fft` must be even and at least `win`, {self.win}, got {self.n_fft}."
             )
 
-    def make_params(self, key: Key, info: AudioInfo) -> None:
-        """Draw nothing."""
-        del key, info
-
     def heard(self, params: None, info: AudioInfo) -> AudioInfo:
         """Return the facts of the frames."""
         del params
@@ -480,10 +476,6 @@ class AmplitudeToDB(AudioOp):
 
     like: Annotated[str, Converter(as_choice, LIKE)] = "librosa"
     power: Annotated[float, Converter(as_choice, (1, 2))] = 2.0
-
-    def make_params(self, key: Key, info: AudioInfo) -> None:
-        """Draw nothing."""
-        del key, info
 
     def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
         """Return the decibels."""

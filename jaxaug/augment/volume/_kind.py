@@ -37,8 +37,6 @@ class VolumeOp(Transform):
       >>> import jax, jax.numpy as jnp
       >>> from jaxaug.augment import volume
       >>> class Count(volume.VolumeOp):
-      ...     def make_params(self, key, info):
-      ...         return None
       ...     def change(self, params, sample, info):
       ...         return {**sample, "voxels": jnp.sum(sample["labels"] > 0)}
       >>> sample = {"volume": jnp.zeros((2, 2, 2)), "labels": jnp.ones((2, 2, 2), jnp.int32)}

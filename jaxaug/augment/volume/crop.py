@@ -66,10 +66,6 @@ class CenterCrop(Spatial):
 
     size: Size
 
-    def make_params(self, key: Key, info: VolumeInfo) -> None:
-        """Draw nothing."""
-        del key, info
-
     def warp(self, params: None, info: VolumeInfo) -> VolumeWarp:
         """Return p -> p + first."""
         del params
@@ -98,10 +94,6 @@ class CropOrPad(Spatial):
     _: KW_ONLY
     padding_mode: Annotated[str, Converter(as_choice, BORDERS)] = "constant"
     fill: Annotated[float, Converter(as_number, -LARGEST, LARGEST)] = 0.0
-
-    def make_params(self, key: Key, info: VolumeInfo) -> None:
-        """Draw nothing."""
-        del key, info
 
     def warp(self, params: None, info: VolumeInfo) -> VolumeWarp:
         """Return p -> p + first, which is below 0 where there is padding."""

@@ -55,10 +55,6 @@ class Window(Intensity):
                 f"`low` of Window must be below `high`, got {self.low} and {self.high}."
             )
 
-    def make_params(self, key: Key, info: VolumeInfo) -> None:
-        """Draw nothing."""
-        del key, info
-
     def apply(self, params: None, volume: Array, info: VolumeInfo) -> Array:
         """Return the values of the window."""
         del params, info
@@ -82,10 +78,6 @@ class Standardize(Intensity):
     """
 
     nonzero: Flag = False
-
-    def make_params(self, key: Key, info: VolumeInfo) -> None:
-        """Draw nothing."""
-        del key, info
 
     def apply(self, params: None, volume: Array, info: VolumeInfo) -> Array:
         """Return the standardized volume."""

@@ -288,10 +288,6 @@ class Resize(Spatial):
 
     size: Size
 
-    def make_params(self, key: Key, info: VolumeInfo) -> None:
-        """Draw nothing."""
-        del key, info
-
     def warp(self, params: Parameters, info: VolumeInfo) -> VolumeWarp:
         """Return the map; without the antialiasing, for `inverse`."""
         del params
