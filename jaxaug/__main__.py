@@ -58,7 +58,6 @@ def _sigterm_raises() -> Iterator[None]:
     """Have SIGTERM raise `_Terminated`, as SIGINT raises KeyboardInterrupt."""
 
     def terminate(number, frame):
-        del number, frame
         raise _Terminated
 
     if threading.current_thread() is not threading.main_thread():

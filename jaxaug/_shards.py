@@ -265,7 +265,6 @@ def _extension(data: bytes) -> str:
 
 
 def _write_array_record(path: str, records: Iterator[Record], classes: Any) -> None:
-    del classes  # an ArrayRecord has no place for them
     try:
         module = importlib.import_module("array_record.python.array_record_module")
     except ImportError as error:

@@ -113,7 +113,6 @@ def stars(x: Field, y: Field, rng: np.random.Generator) -> Field:
 
 def stripes(x: Field, y: Field, rng: np.random.Generator) -> Field:
     """Return straight parallel stripes."""
-    del y
     period = rng.uniform(0.15, 0.5)
     return period * _band(x / period, rng.uniform(0.3, 0.7))
 

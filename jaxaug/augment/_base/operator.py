@@ -66,7 +66,6 @@ class Operator(abc.ABC):  # noqa: B024 - its kinds have the abstract methods
           key: a PRNG key.
           info: an `ImageInfo`, of an operator of sounds an `AudioInfo`.
         """
-        del key, info
         return None
 
     def neutral(self, params: Parameters) -> Parameters | None:
@@ -75,7 +74,6 @@ class Operator(abc.ABC):  # noqa: B024 - its kinds have the abstract methods
         By default None: where the coin of `p` says no, a `Geometric` is given the identity as its
         matrix, and the other kinds the pixels from before.
         """
-        del params
         return None
 
     def draw(self, key: Key, info: Any) -> Drawn:

@@ -38,7 +38,6 @@ from jaxaug.augment._xla import vary_alike
 
 def _as_transforms(name: str, value: Any) -> tuple[Transform, ...]:
     """Return a sequence of transforms as a tuple."""
-    del name
     return as_transforms(value)
 
 

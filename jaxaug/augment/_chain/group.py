@@ -263,12 +263,10 @@ class GroupCompose(GroupOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key itself: each transform draws from what the one before left."""
-        del info
         return key
 
     def apply(self, params: Key, group: Sample, info: ImageInfo) -> Sample:
         """Apply the transforms one after the other, each to its parts of the group."""
-        del info
         mixed = 1  # consecutive samples that the operators before have mixed
         for number, transform in enumerate(self.transforms):
             key = jax.random.fold_in(params, number)

@@ -148,7 +148,6 @@ class Transform(Operator):
         Override it in a `Transform` that is no kind of its own; with a `p`, the coin is
         `drawn.applied`.
         """
-        del drawn
         return ()
 
     def apply_rest(
@@ -166,7 +165,6 @@ class Transform(Operator):
             that move with the image.
           info: of the image afterwards.
         """
-        del params, kinds, info
         return rest
 
     def run(self, drawn: Drawn, state: State) -> State:
@@ -257,7 +255,6 @@ class Geometric(Transform):
           params: the parameters.
           info: of the image before, with its boxes.
         """
-        del params, info
         return None
 
     def check(self) -> None:
@@ -407,7 +404,6 @@ class ImageOp(Transform):
 
     def cost(self, params: Parameters) -> tuple[str, int]:
         """Return what `Compose.explain` says of it: a few words, and its passes over the pixels."""
-        del params
         return "reads the stored image", 1
 
     def run(self, drawn: Drawn, state: State) -> State:
@@ -523,12 +519,10 @@ class Output(Transform):
         By default None: any function may be behind `values`. One that a class defines is of its own
         `values`, not of those of a subclass.
         """
-        del image
         return None
 
     def run(self, drawn: Drawn, state: State) -> State:
         """Apply it to the pixels; the layout follows once the unused part is zero."""
-        del drawn
         check_image(self, state)
         pending = state.pending is not None or state.steps
         epilogue = self.epilogue(state.image) if pending else None

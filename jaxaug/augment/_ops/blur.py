@@ -176,7 +176,6 @@ def _as_kernel_sizes(kernel_size: Any) -> tuple[int, int]:
 
 def _as_kernel_size(name: str, value: Any) -> Any:
     """Return an odd int or two as they are, checked."""
-    del name
     _as_kernel_sizes(value)
     return plain(value)
 
@@ -202,7 +201,6 @@ class GaussianBlur(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the standard deviation."""
-        del info
         return uniform(key, *self.sigma)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
@@ -231,7 +229,6 @@ class BoxBlur(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the side."""
-        del info
         return uniform(key, *self.blur_limit)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
@@ -274,7 +271,6 @@ class MotionBlur(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Motion:
         """Draw the line."""
-        del info
         ranges = (self.blur_limit, self.angle_range, self.direction_range)
         numbers = uniform(key, shape=(3,))
         return Motion(*(between(number, *pair) for number, pair in zip(numbers, ranges)))
@@ -307,7 +303,6 @@ class Defocus(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the radius."""
-        del info
         return uniform(key, *self.radius)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
@@ -335,7 +330,6 @@ class MedianBlur(ImageOp):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Filter the used part."""
-        del params
         return median_blur(image, self.kernel_size, info.size)
 
 

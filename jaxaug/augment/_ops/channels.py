@@ -188,7 +188,6 @@ class RandomChannelPermutation(Pointwise):
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
         """Permute the channels."""
-        del info
         return permute_channels(image, params)
 
 
@@ -230,7 +229,6 @@ class ChannelDropout(Pointwise):
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
         """Drop the channels."""
-        del info
         return drop_channels(image, params, self.fill)
 
 
@@ -271,7 +269,6 @@ class BandGain(Pointwise):
 
     def apply(self, params: Levels, image: Array, info: ImageInfo) -> Array:
         """Scale the channels."""
-        del info
         return jnp.clip(scale_channels(image, *params), 0.0, 1.0)
 
 
@@ -303,14 +300,12 @@ class RandomRGBShift(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw what is added, float32[3]."""
-        del info
         limits = (self.r_shift_limit, self.g_shift_limit, self.b_shift_limit)
         numbers = uniform(key, shape=(3,))
         return jnp.stack([between(number, *pair) for number, pair in zip(numbers, limits)])
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
         """Shift the channels."""
-        del info
         return jnp.clip(shift_rgb(image, params[0], params[1], params[2]), 0.0, 1.0)
 
 
@@ -348,14 +343,12 @@ class HueSaturationValue(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> HSVShift:
         """Draw what is added."""
-        del info
         limits = (self.hue_shift_limit, self.sat_shift_limit, self.val_shift_limit)
         numbers = uniform(key, shape=(3,))
         return HSVShift(*(between(number, *pair) for number, pair in zip(numbers, limits)))
 
     def apply(self, params: HSVShift, image: Array, info: ImageInfo) -> Array:
         """Shift the colors."""
-        del info
         return shift_hsv(image, *params)
 
 
@@ -382,12 +375,10 @@ class RandomHueYIQ(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the turn."""
-        del info
         return uniform(key, *self.hue)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
         """Turn the chroma."""
-        del info
         return jnp.clip(adjust_hue_yiq(image, params), 0.0, 1.0)
 
 

@@ -206,7 +206,6 @@ class ColorJitter(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Jitter:
         """Draw the three factors, the shift and the order."""
-        del info
         numbers = uniform(key, shape=(8,))
         components = jnp.asarray(self.components, jnp.int32)
         return Jitter(
@@ -338,7 +337,6 @@ class Grayscale(Pointwise):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Return the gray image."""
-        del params, info
         return rgb_to_grayscale(image, 3)
 
 
@@ -411,7 +409,6 @@ class RandomPhotometricDistort(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Distortion:
         """Draw the coins, the factors, the place of contrast and the order of the channels."""
-        del info
         numbers = uniform(key, shape=(13,))
         applied = numbers[:5] < self.p
         ranges = (self.brightness, self.contrast, self.saturation, self.hue)

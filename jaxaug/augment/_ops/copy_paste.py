@@ -114,7 +114,6 @@ class CopyAndPaste(GroupOp):
 
     def apply(self, params: Array, group: Sample, info: ImageInfo) -> Sample:
         """Paste pixels, masks and boxes."""
-        del info
         _check(self, group)
         group = jax.vmap(_within)(jax.vmap(given_alone)(group))
         partners = {name: value[::-1] for name, value in group.items()}

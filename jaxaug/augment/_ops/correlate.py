@@ -65,7 +65,6 @@ def check_kernel_size(taps: Any) -> None:
 
 def as_kernel_size(name: str, value: Any) -> int:
     """Return the odd side of a kernel."""
-    del name
     value = plain(value)
     check_kernel_size(value)
     return value

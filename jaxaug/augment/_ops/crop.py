@@ -181,7 +181,6 @@ class CenterCrop(Geometric):
 
     def warp(self, params: None, info: ImageInfo) -> Warp:
         """Return the shift to the central window."""
-        del params
         height, width = info.height_width
         if isinstance(self.size, float):
             return self._share(self.size, info)

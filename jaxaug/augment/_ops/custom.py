@@ -47,12 +47,10 @@ class Lambda(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key itself: the function draws."""
-        del info
         return key
 
     def apply(self, params: Key, image: Array, info: ImageInfo) -> Array:
         """Return the function's result."""
-        del info
         return self.function(params, image)
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:

@@ -72,7 +72,6 @@ class GridDistortion(Bordered):
 
     def make_params(self, key: Key, info: ImageInfo) -> Grid:
         """Draw the steps."""
-        del info
         low, high = self.distort_limit
         return Grid(uniform(key, 1 + low, 1 + high, shape=(2, self.num_steps)))
 
@@ -124,7 +123,6 @@ class OpticalDistortion(Bordered):
 
     def make_params(self, key: Key, info: ImageInfo) -> Lens:
         """Draw the coefficient."""
-        del info
         return Lens(uniform(key, *self.distort_limit))
 
     def warp(self, params: Lens, info: ImageInfo) -> Warp:
@@ -180,7 +178,6 @@ class PiecewiseAffine(Bordered):
 
     def make_params(self, key: Key, info: ImageInfo) -> Nodes:
         """Draw the displacements."""
-        del info
         keys = jax.random.split(key)
         scale = between(uniform(keys[0]), *self.scale_range)
         return Nodes(jax.random.normal(keys[1], (2, *self.grid), jnp.float32) * scale)
@@ -231,7 +228,6 @@ class ThinPlateSpline(Bordered):
 
     def make_params(self, key: Key, info: ImageInfo) -> ThinPlate:
         """Draw the displacements of the control points."""
-        del info
         keys = jax.random.split(key)
         scale = between(uniform(keys[0]), *self.scale_range)
         shape = (2, self.num_control_points, self.num_control_points)
@@ -292,7 +288,6 @@ class WaterRefraction(Bordered):
 
     def make_params(self, key: Key, info: ImageInfo) -> Ripples:
         """Draw how many waves there are, and each of them."""
-        del info
         low, high = self.num_waves
         numbers = uniform(key, shape=(4 * high + 1,))
         each = numbers[1:].reshape(4, high)

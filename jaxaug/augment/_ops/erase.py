@@ -443,12 +443,10 @@ class PixelDropout(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key of the pixels."""
-        del info
         return key
 
     def apply(self, params: Key, image: Array, info: ImageInfo) -> Array:
         """Return the image with the dropped pixels painted over."""
-        del info
         channels = image.shape[2] if self.per_channel else 1
         dropped = uniform_field(params, (*image.shape[:2], channels)) < self.rate
         return jnp.where(dropped, _per_channel(self, "value", self.value, image), image)

@@ -240,7 +240,6 @@ class RandomAdjustSharpness(ImageOp):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Sharpen the used part."""
-        del params
         return jnp.clip(adjust_sharpness(image, self.sharpness_factor, info.size), 0.0, 1.0)
 
 
@@ -281,7 +280,6 @@ class UnsharpMask(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Unsharp:
         """Draw the width of the Gaussian and the amount."""
-        del info
         numbers = uniform(key, shape=(2,))
         return Unsharp(between(numbers[0], *self.sigma), between(numbers[1], *self.amount))
 
@@ -323,7 +321,6 @@ class Emboss(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Relief:
         """Draw weight and strength."""
-        del info
         numbers = uniform(key, shape=(2,))
         return Relief(between(numbers[0], *self.alpha), between(numbers[1], *self.strength))
 
@@ -355,7 +352,6 @@ class Morphological(ImageOp):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Filter the used part."""
-        del params
         function = dilate if self.operation == "dilation" else erode
         return function(image, self.kernel_size, info.size)
 
@@ -380,7 +376,6 @@ class Downscale(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the scale."""
-        del info
         return uniform(key, *self.scale_range)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:

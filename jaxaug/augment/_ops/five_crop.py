@@ -141,7 +141,6 @@ class _Placed(Geometric):
 
     def warp(self, params: None, info: ImageInfo) -> Warp:
         """Return the shift to the window, rounded as torchvision's center."""
-        del params
         height, width = self.size
         if has_static_shape(info.canvas) and (height > info.canvas[0] or width > info.canvas[1]):
             raise ValueError(

@@ -111,7 +111,6 @@ class RandomHorizontalFlip(_Flip):
 
     def warp(self, params: None, info: ImageInfo) -> Warp:
         """Return width - x."""
-        del params
         return _left_to_right(info)
 
 
@@ -128,7 +127,6 @@ class RandomVerticalFlip(_Flip):
 
     def warp(self, params: None, info: ImageInfo) -> Warp:
         """Return height - y."""
-        del params
         return _top_to_bottom(info)
 
 
@@ -174,7 +172,6 @@ class RandomRotate90(Geometric):
 
     def make_params(self, key: Key, info: ImageInfo) -> Dihedral:
         """Draw the number of quarter turns."""
-        del info
         return Dihedral(integers(key, 0, 4))
 
     def warp(self, params: Dihedral, info: ImageInfo) -> Warp:
@@ -200,7 +197,6 @@ class RandomTranspose(Geometric):
 
     def warp(self, params: None, info: ImageInfo) -> Warp:
         """Return the transpose."""
-        del params
         return _symmetry(self, jnp.int32(4), info)
 
 
@@ -222,7 +218,6 @@ class RandomD4(Geometric):
 
     def make_params(self, key: Key, info: ImageInfo) -> Dihedral:
         """Draw the symmetry."""
-        del info
         return Dihedral(integers(key, 0, 8))
 
     def warp(self, params: Dihedral, info: ImageInfo) -> Warp:

@@ -341,7 +341,6 @@ class RandomPerspective(Bordered):
 
     def make_params(self, key: Key, info: ImageInfo) -> Perspective:
         """Draw the moves of the corners."""
-        del info
         return Perspective(uniform(key, 0.0, self.distortion_scale / 2, shape=(4, 2)))
 
     def warp(self, params: Perspective, info: ImageInfo) -> Warp:

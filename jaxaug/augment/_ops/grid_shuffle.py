@@ -77,7 +77,6 @@ class RandomGridShuffle(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the order of the tiles."""
-        del info
         return permutation(key, self.grid[0] * self.grid[1])
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:

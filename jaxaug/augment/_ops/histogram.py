@@ -170,7 +170,6 @@ class RandomEqualize(ImageOp):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Equalize the used part."""
-        del params
         if image.shape[2] != 3:
             return _equalize_by_xla(image, info)
 
@@ -202,7 +201,6 @@ class RandomAutocontrast(ImageOp):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Stretch by the used part."""
-        del params
         return jnp.clip(autocontrast(image, info.size, info.levels), 0.0, 1.0)
 
 
@@ -229,7 +227,6 @@ class CLAHE(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the limit."""
-        del info
         return uniform(key, *self.clip_limit)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:

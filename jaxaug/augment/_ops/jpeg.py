@@ -108,7 +108,6 @@ class JPEG(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the quality."""
-        del info
         low, high = self.quality
         return integers(key, low, high + 1)
 

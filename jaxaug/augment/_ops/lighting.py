@@ -149,12 +149,10 @@ class PlanckianJitter(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the temperature."""
-        del info
         return uniform(key, *self.temperature_limit)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
         """Change the light."""
-        del info
         return jnp.clip(adjust_temperature(image, params), 0.0, 1.0)
 
 
@@ -183,12 +181,10 @@ class PCALighting(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the three multiples."""
-        del info
         return self.std * jax.random.normal(key, (3,), jnp.float32)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
         """Add the components."""
-        del info
         return jnp.clip(pca_lighting(image, params), 0.0, 1.0)
 
 
@@ -224,7 +220,6 @@ class Vignetting(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Vignette:
         """Draw the amount and the center."""
-        del info
         ranges = (self.intensity_range, self.center_range, self.center_range)
         numbers = uniform(key, shape=(3,))
         return Vignette(*(between(number, *pair) for number, pair in zip(numbers, ranges)))

@@ -191,7 +191,6 @@ class HEStain(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Stain:
         """Draw the densities, and scale and shift of each stain."""
-        del info
         names = tuple(STAINS) if self.preset == "random" else (self.preset,)
         numbers = uniform(key, shape=(5,))
         stains = np.array([STAINS[name] for name in names])
@@ -207,7 +206,6 @@ class HEStain(Pointwise):
 
     def apply(self, params: Stain, image: Array, info: ImageInfo) -> Array:
         """Change the stains."""
-        del info
         return jnp.clip(adjust_stain(image, *params), 0.0, 1.0)
 
 
@@ -237,7 +235,6 @@ class BiasField(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the coefficients."""
-        del info
         return uniform(key, *self.coefficients, shape=((self.order + 1) * (self.order + 2) // 2,))
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
@@ -281,7 +278,6 @@ class KSpaceSpikeNoise(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Spikes:
         """Draw how many there are, their waves, phases and intensities."""
-        del info
         low, high = self.num_spikes
         numbers = uniform(key, shape=(4 * high + 1,))
         each = numbers[1:].reshape(4, high)

@@ -56,7 +56,6 @@ class Blending(GroupOp):
 
     def apply(self, params: Blend, group: Sample, info: ImageInfo) -> Sample:
         """Blend images, labels, masks and boxes."""
-        del info
         group = mixable(self, group)
         partners = {name: value[::-1] for name, value in group.items()}
         if "valid" in group:

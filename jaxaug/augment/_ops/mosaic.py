@@ -111,7 +111,6 @@ class Mosaic(GroupOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Layout:
         """Draw the centers and the orders."""
-        del info
         numbers = uniform(key, shape=(4, 6))
         side = jnp.asarray(self.size, jnp.float32)[None, :]
         center = jnp.round(between(numbers[:, :2], *self.center) * side).astype(jnp.int32)

@@ -242,7 +242,6 @@ class GaussianNoise(ImageOp):
 
     def apply(self, params: Noise, image: Array, info: ImageInfo) -> Array:
         """Add the noise."""
-        del info
         sigma = params.numbers if self.per_channel else params.numbers[0]
         noisy = gaussian_noise(image, params.key, self.mean, sigma)
         return jnp.clip(noisy, 0.0, 1.0) if self.clip else noisy
@@ -270,12 +269,10 @@ class RicianNoise(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Noise:
         """Draw the key of the pixels and the standard deviation."""
-        del info
         return _noise(key, self.sigma)
 
     def apply(self, params: Noise, image: Array, info: ImageInfo) -> Array:
         """Add the noise."""
-        del info
         return jnp.clip(rician_noise(image, params.key, params.numbers[0]), 0.0, 1.0)
 
 
@@ -301,12 +298,10 @@ class ShotNoise(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Noise:
         """Draw the key of the pixels and the scale."""
-        del info
         return _noise(key, self.scale_range)
 
     def apply(self, params: Noise, image: Array, info: ImageInfo) -> Array:
         """Count the photons."""
-        del info
         return jnp.clip(shot_noise(image, params.key, params.numbers[0]), 0.0, 1.0)
 
 
@@ -333,12 +328,10 @@ class SaltAndPepper(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Noise:
         """Draw the key of the pixels and the two shares."""
-        del info
         return _noise(key, self.amount, self.salt_vs_pepper)
 
     def apply(self, params: Noise, image: Array, info: ImageInfo) -> Array:
         """Scatter the pixels."""
-        del info
         return salt_and_pepper(image, params.key, params.numbers[0], params.numbers[1])
 
 
@@ -366,7 +359,6 @@ class ISONoise(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Noise:
         """Draw the key of the pixels, the shift and the strength."""
-        del info
         return _noise(key, self.color_shift, self.intensity)
 
     def apply(self, params: Noise, image: Array, info: ImageInfo) -> Array:
@@ -400,12 +392,10 @@ class MultiplicativeNoise(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key of the pixels."""
-        del info
         return key
 
     def apply(self, params: Key, image: Array, info: ImageInfo) -> Array:
         """Multiply the pixels."""
-        del info
         low, high = self.multiplier
         noisy = multiplicative_noise(image, params, low, high, self.per_channel)
         return jnp.clip(noisy, 0.0, 1.0)

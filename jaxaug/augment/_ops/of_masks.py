@@ -101,7 +101,6 @@ class CropNonEmptyMaskIfExists(Geometric):
 
     def make_params(self, key: Key, info: ImageInfo) -> Around:
         """Draw the numbers."""
-        del info
         numbers = uniform(key, shape=(5,))
         return Around(numbers[0], numbers[1:3], numbers[3:])
 
@@ -209,7 +208,6 @@ class MaskDropout(SampleOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw a number for each label, and one for how many are painted over."""
-        del info
         return uniform(key, shape=(_LABELS,))
 
     def apply(self, params: Array, sample: Sample, info: ImageInfo) -> Sample:

@@ -223,7 +223,6 @@ class PixelSpread(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key of the places."""
-        del info
         return key
 
     def apply(self, params: Key, image: Array, info: ImageInfo) -> Array:
@@ -261,7 +260,6 @@ class GlassBlur(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the keys of the places."""
-        del info
         return jax.random.split(key, self.iterations)
 
     def apply(self, params: Key, image: Array, info: ImageInfo) -> Array:
@@ -299,7 +297,6 @@ class ZoomBlur(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the largest enlargement."""
-        del info
         return uniform(key, *self.max_factor)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
@@ -340,7 +337,6 @@ class KernelFilter(ImageOp):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Filter the used part."""
-        del params
         kernel = jnp.stack([jnp.stack([jnp.float32(v) for v in row]) for row in self.kernel])
         return jnp.clip(correlate(image, kernel, info.size), 0.0, 1.0)
 
@@ -396,7 +392,6 @@ class AdvancedBlur(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Shape:
         """Draw the shape, and the noise of its weights."""
-        del info
         side = self.blur_limit[1]
         numbers = uniform(key, shape=(5 + side * side,))
         ranges = (self.sigma_x, self.sigma_y, self.rotate, self.beta)
@@ -449,7 +444,6 @@ class RingingOvershoot(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Low:
         """Draw the side of the kernel, and the cutoff."""
-        del info
         numbers = uniform(key, shape=(2,))
         return Low(_reach(numbers[0], self.blur_limit), between(numbers[1], *self.cutoff))
 
@@ -500,7 +494,6 @@ class ChromaticAberration(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Fringes:
         """Draw the coefficients of red and of blue."""
-        del info
         numbers = uniform(key, shape=(5,))
         primary = between(numbers[:2], *self.primary)
         secondary = between(numbers[2:4], *self.secondary)

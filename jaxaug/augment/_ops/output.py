@@ -173,7 +173,6 @@ class ToFloat(Output):
 
     def epilogue(self, image: Array) -> Epilogue | None:
         """Return the change of the dtype, for a resample to compute."""
-        del image
         if type(self).values is not ToFloat.values:
             return None
         return Epilogue((), (), self.dtype)

@@ -318,7 +318,6 @@ class RandomRain(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Streaks:
         """Draw the slant, and where drops begin."""
-        del info
         numbers = uniform(key, shape=(2 * self.drops + 1,))
         slant = between(numbers[-1], *self.slant)
         return Streaks(numbers[:-1].reshape(self.drops, 2), slant)
@@ -365,7 +364,6 @@ class RandomShadow(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Shadows:
         """Draw how many there are, their corners, and how dark they are."""
-        del info
         low, high = self.num_shadows
         corners = (high, self.vertices, 2)
         numbers = uniform(key, shape=(2 * high * self.vertices + high + 1,))
@@ -480,7 +478,6 @@ class RandomGravel(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Stones:
         """Draw the patches, and the stones of each."""
-        del info
         keys = jax.random.split(key)
         left, top, right, bottom = self.gravel_roi
         patches = uniform(keys[0], shape=(4, self.number_of_patches, 1))
@@ -544,7 +541,6 @@ class Spatter(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Splash:
         """Draw the noise's key and mean, the threshold and the opacity."""
-        del info
         keys = jax.random.split(key)
         numbers = uniform(keys[0], shape=(3,))
         ranges = (self.mean, self.threshold, self.intensity)

@@ -85,7 +85,6 @@ class Pad(Geometric):
 
     def warp(self, params: None, info: ImageInfo) -> Warp:
         """Return the shift into the larger frame."""
-        del params
         return _padded(info, self.padding)
 
     def resampling(self) -> Resampling:
@@ -134,7 +133,6 @@ class RandomZoomOut(Geometric):
 
     def make_params(self, key: Key, info: ImageInfo) -> ZoomOut:
         """Draw the factor and the place."""
-        del info
         numbers = uniform(key, shape=(3,))
         return ZoomOut(between(numbers[0], *self.side_range), numbers[1:])
 
@@ -183,7 +181,6 @@ class LetterBox(Bordered):
 
     def warp(self, params: None, info: ImageInfo) -> Warp:
         """Return the resize, then the shift into the frame."""
-        del params
         rows, columns = self.size
         used_height, used_width = info.height_width
         # The largest of the same aspect inside the frame: ints or int32.
@@ -275,7 +272,6 @@ class CropAndPad(Bordered):
 
     def make_params(self, key: Key, info: ImageInfo) -> Margins:
         """Draw the shares."""
-        del info
         numbers = uniform(key, *self.percent, shape=(4 if self.sample_independently else 1,))
         return Margins(jnp.broadcast_to(numbers, (4,)))
 

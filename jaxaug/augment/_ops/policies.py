@@ -61,7 +61,6 @@ _MAX_DEPTH = 3
 
 def _as_magnitude(name: str, value: Any) -> Any:
     """Return the bin of torchvision, or the number of others: their bounds differ."""
-    del name
     return setting(value)
 
 
@@ -325,7 +324,6 @@ class AugMix(Policy):
         self, params: Mixture, rest: Sample, kinds: Mapping[str, str], info: ImageInfo
     ) -> Sample:
         """Raise for what cannot follow several moved images."""
-        del params, info
         if kinds:
             names = ", ".join(map(repr, kinds))
             raise ValueError(f"AugMix mixes moved images, which {names} cannot follow.")
@@ -394,7 +392,6 @@ class _Recolored(_Step, ImageOp):
 
     def cost(self, params: Slot) -> tuple[str, int]:
         """Return one pass."""
-        del params
         return f"one of {len(self.policy.space)}, reads the stored image", 1
 
     def apply(self, params: Slot, image: Array, info: ImageInfo) -> Array:

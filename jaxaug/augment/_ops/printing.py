@@ -264,7 +264,6 @@ class Halftone(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Dots:
         """Draw the cells and the share."""
-        del info
         numbers = uniform(key, shape=(2,))
         low, high = self.dot_size
         return Dots(integer(numbers[0], low, high + 1), between(numbers[1], *self.blend))
@@ -305,12 +304,10 @@ class Dithering(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key of the noise."""
-        del info
         return key
 
     def apply(self, params: Key, image: Array, info: ImageInfo) -> Array:
         """Dither the image."""
-        del info
         height, width, channels = image.shape
         if self.method == "random":
             thresholds = uniform_field(params, (height, width))
@@ -355,7 +352,6 @@ class Superpixels(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Cells:
         """Draw the seeds, and which cells are flat."""
-        del info
         side = self._side
         numbers = uniform(key, shape=(3 * side * side + 1,))
         each = numbers[1:].reshape(side, side, 3)
@@ -394,7 +390,6 @@ class Colorize(Pointwise):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Color the image."""
-        del params, info
         ends = (per_channel(name, getattr(self, name), image) for name in ("black", "white"))
         return jnp.broadcast_to(colorize(image, *ends), image.shape)
 
@@ -422,7 +417,6 @@ class ExposureMatching(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the mean."""
-        del info
         return uniform(key, *self.target_mean)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:

@@ -332,7 +332,6 @@ class HistogramMatching(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Picked:
         """Draw the reference and the weight."""
-        del info
         return _pick(key, self.references, *self.blend_ratio)
 
     def apply(self, params: Picked, image: Array, info: ImageInfo) -> Array:
@@ -374,7 +373,6 @@ class PixelDistributionAdaptation(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Picked:
         """Draw the reference and the weight."""
-        del info
         return _pick(key, self.references, *self.blend_ratio)
 
     def apply(self, params: Picked, image: Array, info: ImageInfo) -> Array:
@@ -416,7 +414,6 @@ class FDA(ImageOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Picked:
         """Draw the reference and the share."""
-        del info
         return _pick(key, self.references, *self.beta_range)
 
     def apply(self, params: Picked, image: Array, info: ImageInfo) -> Array:
@@ -470,7 +467,6 @@ class OverlayElements(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Placed:
         """Draw the element and its place."""
-        del info
         numbers = uniform(key, shape=(3,))
         return Placed(integer(numbers[0], 0, self.elements.shape[0]), numbers[1:])
 

@@ -105,7 +105,6 @@ class Resize(Geometric):
 
     def warp(self, params: None, info: ImageInfo) -> Warp:
         """Return the scale; the target follows from the image's size."""
-        del params
         if not isinstance(self.size, int):
             return resized(info, self.size, None)
         if self.canvas is not None:
@@ -245,7 +244,6 @@ class ScaleJitter(Geometric):
 
     def make_params(self, key: Key, info: ImageInfo) -> Scale:
         """Draw the factor."""
-        del info
         return Scale(uniform(key, *self.scale_range))
 
     def warp(self, params: Scale, info: ImageInfo) -> Warp:
@@ -305,7 +303,6 @@ class RandomShortestSize(Geometric):
 
     def make_params(self, key: Key, info: ImageInfo) -> ShorterSide:
         """Draw the length of the shorter side."""
-        del info
         sizes = jnp.asarray(self.min_size, jnp.int32)
         picked = jnp.arange(len(self.min_size), dtype=jnp.int32) == choice(key, len(self.min_size))
         return ShorterSide(jnp.sum(jnp.where(picked, sizes, 0), dtype=jnp.int32))
@@ -358,7 +355,6 @@ class RandomResize(Geometric):
 
     def make_params(self, key: Key, info: ImageInfo) -> ShorterSide:
         """Draw the length of the shorter side."""
-        del info
         return ShorterSide(integers(key, self.min_size, self.max_size + 1))
 
     def warp(self, params: ShorterSide, info: ImageInfo) -> Warp:

@@ -123,7 +123,6 @@ class RandomRotation(Bordered):
 
     def make_params(self, key: Key, info: ImageInfo) -> Rotation:
         """Draw the angle."""
-        del info
         return Rotation(uniform(key, *self.degrees))
 
     def neutral(self, params: Rotation) -> Rotation | None:

@@ -60,7 +60,6 @@ class SanitizeBoxes(Transform):
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
         """Return the `ImageInfo` with the boxes that are left."""
-        del drawn
         if info.boxes is None:
             return info
         return info._replace(boxes=self._left({"boxes": info.boxes}, info)["boxes"])
@@ -69,7 +68,6 @@ class SanitizeBoxes(Transform):
         self, params: None, rest: Sample, kinds: Mapping[str, str], info: ImageInfo
     ) -> Sample:
         """Return the boxes that are left, and what goes along with them."""
-        del params, kinds
         if "boxes" not in rest:
             raise ValueError(
                 f"SanitizeBoxes needs 'boxes' in the sample, got {sorted([*rest, 'image'])}."

@@ -83,7 +83,6 @@ class UniformTemporalSubsample(_FrameOrder):
 
     def order(self, key: Key, count: int) -> Array:
         """Return the numbers int32[num_samples] of frames at equal steps."""
-        del key
         steps = jnp.arange(self.num_samples, dtype=jnp.int32)
         return steps * (count - 1) // max(1, self.num_samples - 1)
 

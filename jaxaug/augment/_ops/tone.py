@@ -211,7 +211,6 @@ class RandomPosterize(Pointwise):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Posterize."""
-        del params
         return posterize(image, self.bits, info.levels)
 
 
@@ -237,7 +236,6 @@ class RandomSolarize(Pointwise):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Solarize."""
-        del params
         return solarize(image, self.threshold, info.levels)
 
 
@@ -256,7 +254,6 @@ class RandomInvert(Pointwise):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Invert."""
-        del params, info
         return invert(image)
 
 
@@ -283,12 +280,10 @@ class RandomGamma(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the exponent."""
-        del info
         return uniform(key, *self.gamma)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
         """Raise to the power."""
-        del info
         return adjust_gamma(jnp.clip(image, 0.0, 1.0), params)
 
 
@@ -316,7 +311,6 @@ class LookupTable(Pointwise):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Look up."""
-        del params, info
         return lookup_table(image, jnp.asarray(self.table, jnp.float32))
 
 
@@ -361,5 +355,4 @@ class RandomToneCurve(Pointwise):
 
     def apply(self, params: ToneCurve, image: Array, info: ImageInfo) -> Array:
         """Bend the tones."""
-        del info
         return tone_curve(image, params.low_y, params.high_y)

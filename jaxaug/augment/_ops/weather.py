@@ -235,7 +235,6 @@ class ToSepia(Pointwise):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Color the pixels."""
-        del params, info
         return jnp.clip(sepia(image), 0.0, 1.0)
 
 
@@ -282,7 +281,6 @@ class Illumination(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Light:
         """Draw strength, sign, direction and spot."""
-        del info
         numbers = uniform(key, shape=(6,))
         darkens = {"both": numbers[1] < 0.5, "brighten": False, "darken": True}[self.effect_type]
         strength = between(numbers[0], *self.intensity_range)
@@ -345,7 +343,6 @@ class PlasmaBrightnessContrast(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Plasma:
         """Draw the cloud and the strengths."""
-        del info
         numbers = uniform(key, shape=(3,))
         brightness = between(numbers[0], *self.brightness_range)
         contrast = between(numbers[1], *self.contrast_range)
@@ -380,7 +377,6 @@ class PlasmaShadow(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Plasma:
         """Draw the cloud and its strength."""
-        del info
         numbers = uniform(key, shape=(2,))
         strength = between(numbers[0], *self.shadow_intensity_range)
         return Plasma(key, between(numbers[1], *self.roughness), strength, jnp.zeros_like(strength))
@@ -414,7 +410,6 @@ class AtmosphericFog(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the density."""
-        del info
         return uniform(key, *self.density_range)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
@@ -449,12 +444,10 @@ class RandomSnow(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the snow point."""
-        del info
         return uniform(key, *self.snow_point_range)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
         """Bleach the pixels."""
-        del info
         return jnp.clip(snow(image, params, self.brightness_coeff), 0.0, 1.0)
 
 
@@ -488,13 +481,11 @@ class FilmGrain(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> Grain:
         """Draw the strength, and the key of the grain."""
-        del info
         grain, strength = jax.random.split(key)
         return Grain(uniform(strength, *self.intensity_range), grain)
 
     def apply(self, params: Grain, image: Array, info: ImageInfo) -> Array:
         """Add the grain."""
-        del info
         grain = normal_field(params.key, image.shape[:2])
         return jnp.clip(film_grain(image, grain, params.intensity), 0.0, 1.0)
 

@@ -284,7 +284,6 @@ def _sum(kernel: Kernel, mode: str, image: Array, extent, warp: Warp, fill: Arra
     ]
 
     def too_small(image: Array, extent: Any, warp: Warp, fill: Array) -> list[Array]:
-        del image, extent, fill
         x, y = _centers(warp)
         scale_x, scale_y = _footprint(warp.undisplaced(), x[None, :], y[:, None])
         needed_y = least * jnp.max(scale_y)

@@ -44,7 +44,6 @@ class AudioOp(Transform):
 
     def heard(self, params: Parameters, info: AudioInfo) -> AudioInfo:
         """Return the `AudioInfo` after `apply`: override it where shape or length change."""
-        del params
         return info
 
     def draw(self, key: Key, info: Any) -> Drawn:

@@ -159,12 +159,10 @@ class LowPass(AudioOp):
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:
         """Draw the frequency."""
-        del info
         return uniform(key, *self.cutoff)
 
     def apply(self, params: Array, audio: Array, info: AudioInfo) -> Array:
         """Return the filtered audio."""
-        del info
         return low_pass(audio, params, rate=self.rate, taps=self.taps)
 
 
@@ -188,7 +186,6 @@ class HighPass(LowPass):
 
     def apply(self, params: Array, audio: Array, info: AudioInfo) -> Array:
         """Return the filtered audio."""
-        del info
         return high_pass(audio, params, rate=self.rate, taps=self.taps)
 
 
@@ -221,7 +218,6 @@ class BandStop(AudioOp):
 
     def make_params(self, key: Key, info: AudioInfo) -> tuple[Array, Array]:
         """Draw the ends of the band, at most half of the rate."""
-        del info
         numbers = uniform(key, shape=(2,))
         center = between(numbers[0], *self.center)
         half = between(numbers[1], *self.width) * center / 2
@@ -230,7 +226,6 @@ class BandStop(AudioOp):
 
     def apply(self, params: tuple[Array, Array], audio: Array, info: AudioInfo) -> Array:
         """Return the filtered audio."""
-        del info
         return band_stop(audio, *params, rate=self.rate, taps=self.taps)
 
 
@@ -256,12 +251,10 @@ class RoomImpulse(AudioOp):
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:
         """Draw the response."""
-        del info
         return integers(key, 0, self.bank.shape[0])
 
     def apply(self, params: Array, audio: Array, info: AudioInfo) -> Array:
         """Return the audio in its room."""
-        del info
         impulse = self.bank[params]
         if self.normalize:
             energy = total(impulse**2)
@@ -321,5 +314,4 @@ class Preemphasis(AudioOp):
 
     def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
         """Return the filtered audio."""
-        del params, info
         return preemphasis(audio, self.coefficient, self.like)

@@ -56,12 +56,10 @@ class Gain(AudioOp):
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:
         """Draw the decibels."""
-        del info
         return uniform(key, *self.db)
 
     def apply(self, params: Array, audio: Array, info: AudioInfo) -> Array:
         """Return the amplified audio."""
-        del info
         return gain(audio, params)
 
 
@@ -82,7 +80,6 @@ class PolarityInversion(AudioOp):
 
     def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
         """Return the inverted audio."""
-        del params, info
         return -audio
 
 
@@ -116,12 +113,10 @@ class Clip(AudioOp):
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:
         """Draw the level."""
-        del info
         return uniform(key, *self.db)
 
     def apply(self, params: Array, audio: Array, info: AudioInfo) -> Array:
         """Return the audio, cut off relative to its peak."""
-        del info
         return clip(audio, jnp.max(jnp.abs(audio)) * amplitude(params))
 
 
@@ -146,7 +141,6 @@ class Normalize(AudioOp):
 
     def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
         """Return the audio at its level."""
-        del params
         peak = jnp.max(jnp.abs(audio), initial=0.0)
         level = peak if self.to == "peak" else root_mean_square(audio, info.used)
         return audio * (amplitude(self.db) / jnp.where(level > _SILENCE, level, jnp.inf))
@@ -174,7 +168,6 @@ class Standardize(AudioOp):
 
     def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
         """Return the standardized audio."""
-        del params
         centered = audio - self._mean(audio, info)
         centered = jnp.where(along(used(info), audio), centered, 0.0)
         variance = self._mean(centered**2, info)

@@ -48,7 +48,6 @@ class MixUp(GroupOp):
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the weights."""
-        del info
         return beta(key, self.alpha, (2,))
 
     def neutral(self, params: Array) -> Array:
@@ -57,7 +56,6 @@ class MixUp(GroupOp):
 
     def apply(self, params: Array, group: Sample, info: ImageInfo) -> Sample:
         """Blend sounds and labels."""
-        del info
         mixed = dict(with_soft_labels(self, group))
         weight = jnp.where(group["valid"][::-1], params, 1.0) if "valid" in group else params
         for name in ("audio", "label"):

@@ -77,7 +77,6 @@ class AddNoise(AudioOp):
 
     def make_params(self, key: Key, info: AudioInfo) -> tuple[Array, Any]:
         """Draw the ratio, and the recording with its start, or the key of white noise."""
-        del info
         numbers = uniform(key, shape=(3,))
         ratio = between(numbers[0], *self.snr)
         if self.bank is None:

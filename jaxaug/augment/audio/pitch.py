@@ -140,7 +140,6 @@ class TimeStretch(AudioOp):
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:
         """Draw the speed in thousandths."""
-        del info
         return jnp.round(uniform(key, *self.factor) * STEPS).astype(jnp.int32)
 
     def heard(self, params: Array, info: AudioInfo) -> AudioInfo:
@@ -202,12 +201,10 @@ class PitchShift(AudioOp):
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:
         """Draw the ratio in thousandths."""
-        del info
         ratio = 2.0 ** (uniform(key, *self.semitones) / 12)
         return jnp.round(ratio * STEPS).astype(jnp.int32)
 
     def apply(self, params: Array, audio: Array, info: AudioInfo) -> Array:
         """Return the audio at its pitch."""
-        del info
         highest = 2.0 ** (self.semitones[1] / 12)
         return pitch_shift(audio, params, highest=highest, n_fft=self.n_fft)

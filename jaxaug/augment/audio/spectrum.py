@@ -327,7 +327,6 @@ class Spectrogram(AudioOp):
 
     def heard(self, params: None, info: AudioInfo) -> AudioInfo:
         """Return the facts of the frames."""
-        del params
         frames = frame_count(info.samples, self.hop, self.win, self.like)
         length = info.length
         if length is not None:
@@ -337,7 +336,6 @@ class Spectrogram(AudioOp):
 
     def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
         """Return the spectrogram."""
-        del params
         return spectrogram(
             audio,
             n_fft=self.n_fft,
@@ -479,5 +477,4 @@ class AmplitudeToDB(AudioOp):
 
     def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
         """Return the decibels."""
-        del params
         return amplitude_to_db(audio, like=self.like, power=self.power, length=info.length)

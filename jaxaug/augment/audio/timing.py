@@ -116,7 +116,6 @@ class Speed(AudioOp):
 
     def make_params(self, key: Key, info: AudioInfo) -> Array:
         """Draw the speed in thousandths."""
-        del info
         return jnp.round(uniform(key, *self.factor) * STEPS).astype(jnp.int32)
 
     def heard(self, params: Array, info: AudioInfo) -> AudioInfo:
@@ -126,7 +125,6 @@ class Speed(AudioOp):
 
     def apply(self, params: Array, audio: Array, info: AudioInfo) -> Array:
         """Return the audio at its speed."""
-        del info
         return speed(audio, params, self.factor[1])
 
 
@@ -171,5 +169,4 @@ class TimeMask(AudioOp):
 
     def apply(self, params: tuple[Array, Array], audio: Array, info: AudioInfo) -> Array:
         """Return the audio with the silent part."""
-        del info
         return silence(audio, *params)

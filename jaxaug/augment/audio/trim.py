@@ -83,7 +83,6 @@ class TrimSilence(AudioOp):
 
     def make_params(self, key: Key, info: AudioInfo) -> tuple[Array, Array]:
         """Return the region that is all of the sound: nothing is heard yet."""
-        del key
         return jnp.int32(0), jnp.asarray(info.used, jnp.int32)
 
     def heard(self, params: tuple[Array, Array], info: AudioInfo) -> AudioInfo:

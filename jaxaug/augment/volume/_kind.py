@@ -52,7 +52,6 @@ class VolumeOp(Transform):
 
     def seen(self, params: Parameters, info: VolumeInfo) -> VolumeInfo:
         """Return the `VolumeInfo` after `change`: override it where shape or spacing change."""
-        del params
         return info
 
     def draw(self, key: Key, info: Any) -> Drawn:

@@ -68,7 +68,6 @@ class CenterCrop(Spatial):
 
     def warp(self, params: None, info: VolumeInfo) -> VolumeWarp:
         """Return p -> p + first."""
-        del params
         rooms = _rooms(self, info.shape, self.size)
         return _shifted(info, np.array([room // 2 for room in rooms], np.float32), self.size)
 
@@ -97,7 +96,6 @@ class CropOrPad(Spatial):
 
     def warp(self, params: None, info: VolumeInfo) -> VolumeWarp:
         """Return p -> p + first, which is below 0 where there is padding."""
-        del params
         first = [(side - wanted) // 2 for side, wanted in zip(info.shape, self.size)]
         return _shifted(info, np.array(first, np.float32), self.size)
 
@@ -139,13 +137,11 @@ class ForegroundCrop(VolumeOp):
 
     def make_params(self, key: Key, info: VolumeInfo) -> Focus:
         """Draw the kind of place, the labeled voxel, and the place elsewhere."""
-        del info
         numbers = uniform(key, shape=(5,))
         return Focus(numbers[0], numbers[1], numbers[2:])
 
     def seen(self, params: Focus, info: VolumeInfo) -> VolumeInfo:
         """Return the `VolumeInfo` of the part."""
-        del params
         return info._replace(shape=self.size)
 
     def change(self, params: Focus, sample: Sample, info: VolumeInfo) -> Sample:

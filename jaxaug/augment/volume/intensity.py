@@ -57,7 +57,6 @@ class Window(Intensity):
 
     def apply(self, params: None, volume: Array, info: VolumeInfo) -> Array:
         """Return the values of the window."""
-        del params, info
         return jnp.clip((volume - self.low) / (self.high - self.low), 0.0, 1.0)
 
 
@@ -81,7 +80,6 @@ class Standardize(Intensity):
 
     def apply(self, params: None, volume: Array, info: VolumeInfo) -> Array:
         """Return the standardized volume."""
-        del params, info
         if volume.ndim == 3:
             return self._standardized(volume)
         return jnp.stack([self._standardized(volume[..., c]) for c in range(volume.shape[3])], 3)
@@ -119,12 +117,10 @@ class Gamma(Intensity):
 
     def make_params(self, key: Key, info: VolumeInfo) -> Array:
         """Draw the power."""
-        del info
         return uniform(key, *self.gamma)
 
     def apply(self, params: Array, volume: Array, info: VolumeInfo) -> Array:
         """Return the powers."""
-        del info
         size = jnp.abs(volume)
         power = jnp.exp(params * jnp.log(jnp.where(size > 0, size, 1.0)))
         return jnp.where(size > 0, jnp.sign(volume) * power, 0.0)
@@ -157,12 +153,10 @@ class BiasField(Intensity):
 
     def make_params(self, key: Key, info: VolumeInfo) -> Array:
         """Draw the coefficients, float32[n], in the order of (i, j, k)."""
-        del info
         return uniform(key, *self.coefficients, shape=(len(self._powers()),))
 
     def apply(self, params: Array, volume: Array, info: VolumeInfo) -> Array:
         """Multiply by the field."""
-        del info
         lines = []
         for axis in range(3):
             line = np.linspace(-1, 1, volume.shape[axis], dtype=np.float64)
@@ -219,13 +213,11 @@ class Noise(Intensity):
 
     def make_params(self, key: Key, info: VolumeInfo) -> NoiseDraw:
         """Draw the key of the voxels and the standard deviation."""
-        del info
         voxels, size = jax.random.split(key)
         return NoiseDraw(voxels, uniform(size, *self.sigma))
 
     def apply(self, params: NoiseDraw, volume: Array, info: VolumeInfo) -> Array:
         """Add the noise."""
-        del info
         if not self.rician:
             return volume + params.sigma * _normal(params.key, volume.shape)
         first, second = jax.random.split(params.key)
@@ -257,12 +249,10 @@ class Blur(Intensity):
 
     def make_params(self, key: Key, info: VolumeInfo) -> Array:
         """Draw the standard deviation."""
-        del info
         return uniform(key, *self.sigma)
 
     def apply(self, params: Array, volume: Array, info: VolumeInfo) -> Array:
         """Blur along each axis."""
-        del info
         radius = math.ceil(_TRUNCATED * self.sigma[1])
         offsets = np.arange(-radius, radius + 1, dtype=np.float32)
         reach = jnp.floor(_TRUNCATED * params + 0.5)

@@ -68,7 +68,6 @@ class Flip(Spatial):
 
     def make_params(self, key: Key, info: VolumeInfo) -> Array:
         """Draw which axes are mirrored, bool[3]."""
-        del info
         tossed = uniform(key, shape=(3,)) < self.p
         return tossed & jnp.array([axis in self.axes for axis in range(3)])
 
@@ -102,7 +101,6 @@ class QuarterTurn(Spatial):
 
     def make_params(self, key: Key, info: VolumeInfo) -> Array:
         """Draw the number of turns, 0 to 3."""
-        del info
         return integers(key, 0, 4)
 
     def warp(self, params: Array, info: VolumeInfo) -> VolumeWarp:
@@ -179,7 +177,6 @@ class Affine(Spatial):
 
     def make_params(self, key: Key, info: VolumeInfo) -> AffineDraw:
         """Draw the angles, factors, shears and shifts."""
-        del info
         numbers = uniform(key, shape=(15,))
         scales = jnp.broadcast_to(numbers[3], (3,)) if self.isotropic else numbers[3:6]
         shears = [pair for pair in self.shear for _ in range(2)]
@@ -290,7 +287,6 @@ class Resize(Spatial):
 
     def warp(self, params: Parameters, info: VolumeInfo) -> VolumeWarp:
         """Return the map; without the antialiasing, for `inverse`."""
-        del params
         factors = np.array(info.shape, np.float32) / np.array(self.size, np.float32)
         spacing = None if info.spacing is None else jnp.asarray(info.spacing) * factors
         warp = VolumeWarp.of(info, np.diag(factors), np.zeros(3), shape=self.size, diagonal=True)

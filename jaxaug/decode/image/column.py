@@ -222,7 +222,6 @@ class Image(ColumnDecoder):
 
         A row that is not valid has the canvas as its size, so that no transform divides by zero.
         """
-        del siblings
         entries = {name: row["pixels"][: self.rows]}
         if self.like is None:
             prefix = _prefix(name)
@@ -403,14 +402,12 @@ class ImageArray(ColumnDecoder):
         wanted: np.ndarray,
         keys: np.ndarray,
     ) -> Decoded:
-        del checked, siblings
         assert isinstance(values, np.ndarray)
         return Decoded({"pixels": values}, valid_rows({}, wanted), {})
 
     def place(
         self, name: str, row: Mapping[str, Array], siblings: Mapping[str, Any], valid: Array
     ) -> dict[str, Array]:
-        del siblings, valid
         image = row["pixels"]
         if image.ndim == 2:
             image = image[..., None]

@@ -109,7 +109,6 @@ class ListReader:
 
     def check_rows(self, values: Ragged, stored: Any) -> tuple[Any, dict[int, str]]:
         """Return the headers of all images in columns [n, k]; see `ColumnDecoder`."""
-        del stored
         images, there = self._flat(values)
         headers, failures = self._reader.check_rows(images, None)
         by_record = type(headers)(*(column.reshape(-1, self._most) for column in headers))
