@@ -23,7 +23,7 @@ from ctypes import (
 )
 from typing import Any
 
-from jaxaug.decode.native.load_library import LibraryError, load_library
+from jaxaug.decode.native.load_library import declare, load_library
 
 # cudaVideoCodec by FFmpeg's names
 CODECS = {"mpeg1video": 0, "mpeg2video": 1, "mpeg4": 2, "vc1": 3, "h264": 4, "hevc": 8}
@@ -234,13 +234,8 @@ def load() -> ctypes.CDLL:
       LibraryError: it is not installed, or too old.
     """
     loaded, found_at = _find()
-    for name, arguments in _PROTOTYPES.items():
-        function = getattr(loaded, name, None)
-        if function is None:
-            raise LibraryError(f"{found_at} is too old: it has no {name}. Update the driver.")
-        function.argtypes = arguments
-        function.restype = c_int
-        function.errcheck = _check
+    update = "Update the driver."
+    declare(loaded, _PROTOTYPES, check=_check, found_at=found_at, update=update)
     return loaded
 
 

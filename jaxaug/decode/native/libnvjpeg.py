@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxaug._install import install_gpu_command
-from jaxaug.decode.native.load_library import LibraryError, load_library
+from jaxaug.decode.native.load_library import declare, load_library
 
 # nvjpegBackend_t
 GPU_HYBRID = 2
@@ -51,6 +51,10 @@ _PROTOTYPES: dict[str, tuple] = {
     "nvjpegDecodeBatchedInitialize": (_HANDLE, _HANDLE, c_int, c_int, c_int),
     "nvjpegDecodeBatched": (_HANDLE, _HANDLE, c_void_p, c_void_p, c_void_p, c_void_p),
 }
+_UPDATE = (
+    "Update nvidia-nvjpeg (CUDA 13) or nvidia-nvjpeg-cu12 (CUDA 12), or set JAXAUG_NVJPEG to the "
+    "path of a newer one."
+)
 
 
 class NvjpegError(RuntimeError):
@@ -80,17 +84,7 @@ def load() -> ctypes.CDLL:
       LibraryError: it is not installed, or too old.
     """
     loaded, found_at = _find()
-    for name, arguments in _PROTOTYPES.items():
-        function = getattr(loaded, name, None)
-        if function is None:
-            raise LibraryError(
-                f"{found_at} is too old: it has no {name}. Update nvidia-nvjpeg (CUDA 13) or "
-                "nvidia-nvjpeg-cu12 (CUDA 12), or set JAXAUG_NVJPEG to the path of a "
-                "newer one."
-            )
-        function.argtypes = arguments
-        function.restype = c_int
-        function.errcheck = _check
+    declare(loaded, _PROTOTYPES, check=_check, found_at=found_at, update=_UPDATE)
     return loaded
 
 

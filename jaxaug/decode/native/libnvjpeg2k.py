@@ -15,7 +15,7 @@ from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint32, c_void_p
 import numpy as np
 
 from jaxaug.decode.native import cuda
-from jaxaug.decode.native.load_library import load_library
+from jaxaug.decode.native.load_library import declare, load_library
 
 _TYPES = {1: 0, 2: 1}  # bytes of a number -> nvjpeg2kImageType_t: UINT8, UINT16
 _MAX_SAMPLES = 16
@@ -53,19 +53,16 @@ def load() -> ctypes.CDLL:
     """Return libnvjpeg2k with its prototypes set; it is loaded once.
 
     Raises:
-      LibraryError: it is not installed.
+      LibraryError: it is not installed, or too old.
     """
-    loaded, _ = load_library(
+    loaded, found_at = load_library(
         names=("libnvjpeg2k.so.0",),
         folders=("nvjpeg2k/lib", "cu13/lib", "cu12/lib"),
         variable="JAXAUG_NVJPEG2K",
         advice="pip install nvidia-nvjpeg2k-cu13, or -cu12.",
     )
-    for name, arguments in _PROTOTYPES.items():
-        function = getattr(loaded, name)
-        function.argtypes = arguments
-        function.restype = c_int
-        function.errcheck = _check
+    update = "Update nvidia-nvjpeg2k-cu13, or -cu12."
+    declare(loaded, _PROTOTYPES, check=_check, found_at=found_at, update=update)
     return loaded
 
 

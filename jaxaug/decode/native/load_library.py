@@ -3,8 +3,9 @@
 import ctypes
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 
 class LibraryError(ImportError):
@@ -40,6 +41,35 @@ def load_library(
     raise LibraryError(
         f"cannot load {' or '.join(names)}; tried\n" + "\n".join(tried) + f"\n{advice}"
     )
+
+
+def declare(
+    library: ctypes.CDLL,
+    prototypes: Mapping[str, tuple],
+    *,
+    check: Callable[[int, Any, tuple], int],
+    found_at: str,
+    update: str,
+) -> None:
+    """Set the types of functions that return a status.
+
+    Args:
+      library: of the functions.
+      prototypes: the types of the arguments of each function, by its name.
+      check: gets the status, the function and its arguments after each call.
+      found_at: the path of the library.
+      update: the end of the error message: how to get a newer one.
+
+    Raises:
+      LibraryError: the library has not all of the functions.
+    """
+    for name, arguments in prototypes.items():
+        function = getattr(library, name, None)
+        if function is None:
+            raise LibraryError(f"{found_at} is too old: it has no {name}. {update}")
+        function.argtypes = arguments
+        function.restype = ctypes.c_int
+        function.errcheck = check
 
 
 def _in_wheels(names: Sequence[str], folders: Sequence[str]) -> list[str]:
