@@ -250,15 +250,15 @@ def _write_tar(source: LooseSource, path: str) -> None:
     labels = source.features.get("label")
     with byte_progress(total, "pack") as advance, tarfile.open(path, "w") as tar:
         if isinstance(source, ImageFolder):
-            _add(tar, CLASSES, json.dumps(source.classes).encode())
+            add_file(tar, CLASSES, json.dumps(source.classes).encode())
         for index, image in enumerate(images):
             key = _key(source, index)
             data = _content(image)
-            _add(tar, f"{key}.{_extension(image)}", data)
+            add_file(tar, f"{key}.{_extension(image)}", data)
             advance(len(data))
             if masks:
                 data = _content(masks[index])
-                _add(tar, f"{key}.{MASK}.{_extension(masks[index])}", data)
+                add_file(tar, f"{key}.{MASK}.{_extension(masks[index])}", data)
                 advance(len(data))
             if labels is not None:
                 _add_label(tar, key, labels[index].tolist())
@@ -266,9 +266,9 @@ def _write_tar(source: LooseSource, path: str) -> None:
 
 def _add_label(tar: tarfile.TarFile, key: str, label: int | list[int]) -> None:
     if isinstance(label, int):
-        _add(tar, f"{key}.cls", str(label).encode())
+        add_file(tar, f"{key}.cls", str(label).encode())
     else:
-        _add(tar, f"{key}.json", json.dumps({"label": label}).encode())
+        add_file(tar, f"{key}.json", json.dumps({"label": label}).encode())
 
 
 def _content(path: str) -> bytes:
@@ -292,8 +292,9 @@ def _extension(path: str) -> str:
     return _JPEG_NAMES.get(extension, extension)
 
 
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)  # no times and owners: equal folders give equal tars
+def add_file(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    """Add a file to a tar, without time and owner: equal records give equal tars."""
+    member = tarfile.TarInfo(name)
     member.size = len(data)
     tar.addfile(member, io.BytesIO(data))
 

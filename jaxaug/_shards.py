@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxaug._checks import check_count, check_positive_int
 from jaxaug._install import install_command
-from jaxaug._pack import partial_folder
+from jaxaug._pack import add_file, partial_folder
 from jaxaug._typing import PathLike
 from jaxaug.decode import Encoded, Ragged, decode_image
 from jaxaug.decode.image.parse.other_formats import format_of
@@ -227,11 +227,11 @@ def _rows(name: str, column: Any) -> list[Any]:
 def _write_tar(path: str, records: Iterator[Record], classes: Any) -> None:
     with tarfile.open(path, "w") as tar:
         if classes is not None:
-            _add(tar, CLASSES, json.dumps(list(classes)).encode())
+            add_file(tar, CLASSES, json.dumps(list(classes)).encode())
         for record in records:
             for name, data in record.files.items():
                 middle = {"image": "", "mask": "seg."}.get(name, f"{name}.")
-                _add(tar, f"{record.key}.{middle}{_extension(data)}", data)
+                add_file(tar, f"{record.key}.{middle}{_extension(data)}", data)
             _add_numbers(tar, record)
 
 
@@ -240,21 +240,15 @@ def _add_numbers(tar: tarfile.TarFile, record: Record) -> None:
     for name, value in record.numbers.items():
         array = np.asarray(value)
         if name == "label" and array.ndim == 0 and array.dtype.kind in "iu":
-            _add(tar, f"{record.key}.cls", str(int(array)).encode())
+            add_file(tar, f"{record.key}.cls", str(int(array)).encode())
         elif array.ndim == 0 or (name == "label" and array.ndim == 1):
             single[name] = array.tolist()
         else:
             buffer = io.BytesIO()
             np.save(buffer, array)
-            _add(tar, f"{record.key}.{name.lower()}.npy", buffer.getvalue())
+            add_file(tar, f"{record.key}.{name.lower()}.npy", buffer.getvalue())
     if single:
-        _add(tar, f"{record.key}.json", json.dumps(single).encode())
-
-
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)  # no times and owners: equal records give equal tars
-    member.size = len(data)
-    tar.addfile(member, io.BytesIO(data))
+        add_file(tar, f"{record.key}.json", json.dumps(single).encode())
 
 
 def _extension(data: bytes) -> str:

@@ -147,7 +147,7 @@ import sys, time
 from jaxaug.__main__ import main
 from jaxaug._demo.sheet import Row, contact_sheet
 from jaxaug import _pack
-_pack._add = lambda *arguments: print("writes", flush=True) or time.sleep(60)
+_pack.add_file = lambda *arguments: print("writes", flush=True) or time.sleep(60)
 sys.exit(main(sys.argv[1:]))
 """
     out = str(tmp_path / "out" / "packed.tar")
@@ -168,7 +168,7 @@ import sys, time
 from jaxaug.__main__ import main
 from jaxaug._demo.sheet import Row, contact_sheet
 from jaxaug import _pack
-_pack._add = lambda *arguments: print("writes", flush=True) or time.sleep(60)
+_pack.add_file = lambda *arguments: print("writes", flush=True) or time.sleep(60)
 sys.exit(main(sys.argv[1:]))
 """
     out = tmp_path / "out" / "packed.tar"

@@ -403,7 +403,7 @@ def test_the_index_that_checked_a_packed_tar_stays(tmp_path, monkeypatch):
 
 def test_a_tar_that_differs_never_gets_its_name(tmp_path, monkeypatch):
     folder = ImageFolder(make_folder(tmp_path / "images"))
-    add = _pack._add
+    add = _pack.add_file
 
     def damage(tar, name, data):
         add(
@@ -414,7 +414,7 @@ def test_a_tar_that_differs_never_gets_its_name(tmp_path, monkeypatch):
             else data,
         )
 
-    monkeypatch.setattr(_pack, "_add", damage)
+    monkeypatch.setattr(_pack, "add_file", damage)
     with pytest.raises(SourceError, match=r"record 5 of .* differs from"):
         pack_files(folder, tmp_path / "images.tar")
     assert os.listdir(tmp_path) == ["images"]
