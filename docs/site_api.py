@@ -18,7 +18,7 @@ ON_DEMAND = {"iterators": ["iterators.grain", "iterators.orbax"]}
 VIDEOS = "Videos"
 # The modules of `jaxaug.augment` that a section of the gallery shows, and a page describes.
 FAMILIES = {
-    "Crops, sizes and borders": ("crop", "iou_crop", "box_crop", "of_masks", "resize", "pad"),
+    "Crops, sizes and borders": ("crop", "box_crop", "of_masks", "resize", "pad"),
     "Flips and quarter turns": ("flip",),
     "Rotation, affine maps and perspective": ("rotation", "geometry"),
     "Bent maps": ("elastic", "distortion"),

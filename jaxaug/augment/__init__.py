@@ -33,7 +33,11 @@ from jaxaug.augment._chain.transform import (
 )
 from jaxaug.augment._chain.views import MultiView
 from jaxaug.augment._ops.blur import BoxBlur, Defocus, GaussianBlur, MedianBlur, MotionBlur
-from jaxaug.augment._ops.box_crop import RandomCropNearBox, RandomSizedBoxSafeCrop
+from jaxaug.augment._ops.box_crop import (
+    RandomCropNearBox,
+    RandomIoUCrop,
+    RandomSizedBoxSafeCrop,
+)
 from jaxaug.augment._ops.channels import (
     BandGain,
     ChannelDropout,
@@ -90,7 +94,6 @@ from jaxaug.augment._ops.geometry import (
 )
 from jaxaug.augment._ops.grid_shuffle import RandomGridShuffle
 from jaxaug.augment._ops.histogram import CLAHE, RandomAutocontrast, RandomEqualize
-from jaxaug.augment._ops.iou_crop import RandomIoUCrop
 from jaxaug.augment._ops.jpeg import JPEG
 from jaxaug.augment._ops.lighting import PCALighting, PlanckianJitter, Vignetting
 from jaxaug.augment._ops.medical import BiasField, HEStain, KSpaceSpikeNoise

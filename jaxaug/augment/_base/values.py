@@ -162,8 +162,4 @@ def by_channel(red: Scalar, green: Scalar, blue: Scalar) -> Array:
     # A sum, for one number may be of each image and another of the whole batch: stacked, they would
     # need one sharding.
     first, second, third = np.eye(3, dtype=np.float32)[:, None, None]
-    return _f32(red) * first + _f32(green) * second + _f32(blue) * third
-
-
-def _f32(value: Scalar) -> Array:
-    return jnp.asarray(value, jnp.float32)
+    return jnp.float32(red) * first + jnp.float32(green) * second + jnp.float32(blue) * third

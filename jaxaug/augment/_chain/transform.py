@@ -242,8 +242,8 @@ class Geometric(Transform):
         """Return the map from output to source that `params` stand for."""
 
     def resampling(self) -> Resampling:
-        """Return the resampling that it asks for."""
-        return Resampling()
+        """Return the resampling that it asks for, by default by a field `interpolation`."""
+        return Resampling(getattr(self, "interpolation", None))
 
     def kept_boxes(self, params: Parameters, info: ImageInfo) -> Array | None:
         """Return bool[n], the boxes that stay, or None for all of them, as by default.

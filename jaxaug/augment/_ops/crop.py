@@ -285,8 +285,19 @@ class RandomCrop(Geometric):
         raise ValueError(f"RandomCrop{self.size} does not fit {what} of {info.canvas}: {remedy}.")
 
 
+class WindowCrop(Geometric):
+    """A crop of the `Window` that was drawn, resized to a field `size`."""
+
+    size: Size
+
+    def warp(self, params: Window, info: ImageInfo) -> Warp:
+        """Return the crop, then the resize."""
+        window = jnp.stack([params.height, params.width])
+        return resized_window((params.top, params.left), window, info.canvas, self.size)
+
+
 @dataclass(frozen=True)
-class RandomResizedCrop(Geometric):
+class RandomResizedCrop(WindowCrop):
     """Crop a window of random area and aspect, and resize it to one size, antialiased.
 
     The area is `scale` times the image's, uniform; the aspect width / height is log-uniform in
@@ -341,15 +352,6 @@ class RandomResizedCrop(Geometric):
         top = jnp.where(fits[first], top, (full[0] - height) // 2)
         left = jnp.where(fits[first], left, (full[1] - width) // 2)
         return Window(top, left, height, width)
-
-    def warp(self, params: Window, info: ImageInfo) -> Warp:
-        """Return the crop, then the resize."""
-        window = jnp.stack([params.height, params.width])
-        return resized_window((params.top, params.left), window, info.canvas, self.size)
-
-    def resampling(self) -> Resampling:
-        """Return the resampling with its interpolation."""
-        return Resampling(self.interpolation)
 
 
 def _largest(height: Array, width: Array, ratio: tuple[Scalar, Scalar]) -> tuple[Array, Array]:

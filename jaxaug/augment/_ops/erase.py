@@ -105,8 +105,8 @@ class Occlusion(Pointwise):
     mask_fill: int | None
 
     def covered(self, params: Parameters, info: ImageInfo) -> Array:
-        """Return bool[H, W], True on the pixels to paint over."""
-        raise NotImplementedError(type(self).__name__)
+        """Return bool[H, W], True where to paint, by default in the `Holes` that were drawn."""
+        return params.cover(info.canvas)
 
     def apply(self, params: Parameters, image: Array, info: ImageInfo) -> Array:
         """Return the image with the covered pixels painted over."""
@@ -242,10 +242,6 @@ class CoarseDropout(Occlusion):
         present = jnp.arange(most, dtype=jnp.int32) < count
         return Holes(top, left, jnp.where(present, height, 0), width)
 
-    def covered(self, params: Holes, info: ImageInfo) -> Array:
-        """Return True in the windows."""
-        return params.cover(info.canvas)
-
 
 @dataclass(frozen=True)
 class ConstrainedCoarseDropout(Occlusion):
@@ -301,10 +297,6 @@ class ConstrainedCoarseDropout(Occlusion):
         height = jnp.where(drawn & present(info.boxes)[:, None], height, 0.0)
         return Holes(*(side.astype(jnp.int32).reshape(-1) for side in (y, x, height, width)))
 
-    def covered(self, params: Holes, info: ImageInfo) -> Array:
-        """Return True in the windows."""
-        return params.cover(info.canvas)
-
 
 @dataclass(frozen=True)
 class XYMasking(Occlusion):
@@ -352,10 +344,6 @@ class XYMasking(Occlusion):
         number = jnp.arange(most, dtype=jnp.int32)
         shown = jnp.where(upright, number < drawn[0], number - self.columns[1] < drawn[1])
         return Holes(top, left, jnp.where(shown, height, 0), width)
-
-    def covered(self, params: Holes, info: ImageInfo) -> Array:
-        """Return True in the bands."""
-        return params.cover(info.canvas)
 
 
 class Grid(NamedTuple):

@@ -314,6 +314,14 @@ def as_kernel(name: str, value: Any) -> tuple[tuple[Scalar, ...], ...]:
     return tuple(tuple(v if isinstance(v, jax.Array) else float(v) for v in row) for row in rows)
 
 
+def _as_sides(name: str, value: Any, low: int) -> tuple[int, int]:
+    """Return (low, high) of the odd side of a kernel."""
+    sides = as_int_range(name, value, low)
+    for side in sides:
+        check_kernel_size(side)
+    return sides
+
+
 @dataclass(frozen=True)
 class KernelFilter(ImageOp):
     """Correlate the image with a kernel of one's own, with probability `p`.
@@ -376,7 +384,7 @@ class AdvancedBlur(ImageOp):
       Synthetic Data", ICCVW 2021; the defaults are those of `albumentations.AdvancedBlur`.
     """
 
-    blur_limit: Annotated[Range, Converter(as_int_range, 1)] = (3, 7)
+    blur_limit: Annotated[Range, Converter(_as_sides, 1)] = (3, 7)
     sigma_x: Annotated[Range, Converter(as_range, 1e-3)] = (0.2, 1.0)
     sigma_y: Annotated[Range, Converter(as_range, 1e-3)] = (0.2, 1.0)
     rotate: SymmetricRange = (-90.0, 90.0)
@@ -384,11 +392,6 @@ class AdvancedBlur(ImageOp):
     noise: Annotated[Range, Converter(as_range, 1e-3)] = (0.9, 1.1)
     _: KW_ONLY
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        for side in self.blur_limit:
-            check_kernel_size(side)
 
     def make_params(self, key: Key, info: ImageInfo) -> Shape:
         """Draw the shape, and the noise of its weights."""
@@ -432,15 +435,10 @@ class RingingOvershoot(ImageOp):
       Synthetic Data", ICCVW 2021; the defaults are those of `albumentations.RingingOvershoot`.
     """
 
-    blur_limit: Annotated[Range, Converter(as_int_range, 3)] = (7, 15)
+    blur_limit: Annotated[Range, Converter(_as_sides, 3)] = (7, 15)
     cutoff: Annotated[Range, Converter(as_range, 1e-3, math.pi)] = (math.pi / 4, math.pi / 2)
     _: KW_ONLY
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        for side in self.blur_limit:
-            check_kernel_size(side)
 
     def make_params(self, key: Key, info: ImageInfo) -> Low:
         """Draw the side of the kernel, and the cutoff."""

@@ -27,7 +27,7 @@ from jaxaug.augment._base import (
     plain,
 )
 from jaxaug.augment._chain import Geometric
-from jaxaug.augment._warp import Resampling, Warp, warp_image
+from jaxaug.augment._warp import Warp, warp_image
 from jaxaug.augment.matrix import Matrix, scaling
 from jaxaug.augment.random import choice, integers, uniform
 
@@ -112,10 +112,6 @@ class Resize(Geometric):
         if info.size is not None:
             return _resize_shorter_side(info, self.size)
         return resized(info, _shorter_side(*info.height_width, self.size), None)
-
-    def resampling(self) -> Resampling:
-        """Return the resampling with its interpolation."""
-        return Resampling(self.interpolation)
 
 
 def resized(info: ImageInfo, target: tuple[int, int], size: Array | None) -> Warp:
@@ -251,14 +247,10 @@ class ScaleJitter(Geometric):
         low, high = self.scale_range
         height, width = info.extent
         rows, columns = self.target_size
-        scale = jnp.minimum(_float(rows / height), _float(columns / width)) * params.scale
+        scale = jnp.minimum(jnp.float32(rows / height), jnp.float32(columns / width)) * params.scale
         canvas = (_at_least_one(rows * high), _at_least_one(columns * high))
         lowest = min(rows / info.canvas[0], columns / info.canvas[1]) * low
         return _rescaled(info, scale, canvas, lowest)
-
-    def resampling(self) -> Resampling:
-        """Return the resampling with its interpolation."""
-        return Resampling(self.interpolation)
 
 
 class ShorterSide(NamedTuple):
@@ -312,10 +304,6 @@ class RandomShortestSize(Geometric):
         sides = (min(self.min_size), max(self.min_size))
         return _shorter_side_onto(self, params.side, sides, self.max_size, self.canvas, info)
 
-    def resampling(self) -> Resampling:
-        """Return the resampling with its interpolation."""
-        return Resampling(self.interpolation)
-
 
 @dataclass(frozen=True)
 class RandomResize(Geometric):
@@ -362,10 +350,6 @@ class RandomResize(Geometric):
         sides = (self.min_size, self.max_size)
         return _shorter_side_onto(self, params.side, sides, None, self.canvas, info)
 
-    def resampling(self) -> Resampling:
-        """Return the resampling with its interpolation."""
-        return Resampling(self.interpolation)
-
 
 def _shorter_side_onto(
     transform: Geometric,
@@ -377,16 +361,16 @@ def _shorter_side_onto(
 ) -> Warp:
     """Return the resize of the shorter side to `side`, which lies within `sides`."""
     height, width = info.extent
-    scale = side.astype(jnp.float32) / jnp.minimum(_float(height), _float(width))
+    scale = side.astype(jnp.float32) / jnp.minimum(jnp.float32(height), jnp.float32(width))
     lowest = sides[0] / min(info.canvas)
     highest = sides[1] / min(info.canvas)
     if longest is not None:
-        scale = jnp.minimum(scale, longest / jnp.maximum(_float(height), _float(width)))
+        scale = jnp.minimum(scale, longest / jnp.maximum(jnp.float32(height), jnp.float32(width)))
         lowest = min(lowest, longest / max(info.canvas))
         highest = min(highest, longest / max(info.canvas))
     if canvas is not None:
         rows, columns = canvas
-        fits = jnp.minimum(_float(rows / height), _float(columns / width))
+        fits = jnp.minimum(jnp.float32(rows / height), jnp.float32(columns / width))
         lowest = min(lowest, rows / info.canvas[0], columns / info.canvas[1])
         return _rescaled(info, jnp.minimum(scale, fits), canvas, lowest)
     if info.size is None:
@@ -411,7 +395,7 @@ def _rescaled(info: ImageInfo, scale: Array, canvas: tuple[int, int], lowest: fl
       canvas: (height, width) of the output, where the result fits.
       lowest: a static lower bound of `scale` for an image that fills its array.
     """
-    extent = jnp.stack([_float(side) for side in info.extent])
+    extent = jnp.stack([jnp.float32(side) for side in info.extent])
     limits = jnp.asarray(canvas, jnp.float32)
     sides = jnp.clip(jnp.floor(extent * scale + _ROUNDING), 1.0, limits)
     # A side that is rounded down to a pixel less shrinks a little more.
@@ -428,7 +412,3 @@ def _rescaled(info: ImageInfo, scale: Array, canvas: tuple[int, int], lowest: fl
 
 def _at_least_one(length: float) -> int:
     return max(1, int(length + _ROUNDING))
-
-
-def _float(value: Scalar) -> Array:
-    return jnp.asarray(value, jnp.float32)

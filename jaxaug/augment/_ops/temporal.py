@@ -1,16 +1,15 @@
 """Which frames of a clip are shown, and in which order."""
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxaug._checks import check_positive_int, check_probability
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._base import as_names, store
+from jaxaug.augment._base import Converter, Names, PositiveInt, as_probability, convert_fields
 from jaxaug.augment._chain import check_key, frames_name, over_clips, split_frames
 from jaxaug.augment._warp import Targets
 from jaxaug.augment._xla import vary_alike
@@ -29,10 +28,10 @@ class _FrameOrder(abc.ABC):
     """
 
     _: KW_ONLY
-    entries: Sequence[str] = ()
+    entries: Names = ()
 
     def __post_init__(self):
-        store(self, entries=as_names("entries", self.entries))
+        convert_fields(self)
 
     @abc.abstractmethod
     def order(self, key: Key, count: int) -> Array:
@@ -75,11 +74,7 @@ class UniformTemporalSubsample(_FrameOrder):
       [0.0, 3.0, 6.0, 9.0]
     """
 
-    num_samples: int
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_positive_int("num_samples", self.num_samples)
+    num_samples: PositiveInt
 
     def order(self, key: Key, count: int) -> Array:
         """Return the numbers int32[num_samples] of frames at equal steps."""
@@ -103,11 +98,7 @@ class RandomTemporalReversal(_FrameOrder):
       [2.0, 1.0, 0.0]
     """
 
-    p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_probability("p", self.p)
+    p: Annotated[float, Converter(as_probability)] = 0.5
 
     def order(self, key: Key, count: int) -> Array:
         """Return the numbers int32[count] of all frames, from the first or from the last on."""
@@ -134,11 +125,7 @@ class FrameDropout(_FrameOrder):
       [0.0, 0.0, 0.0]
     """
 
-    p: float = 0.1
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_probability("p", self.p)
+    p: Annotated[float, Converter(as_probability)] = 0.1
 
     def order(self, key: Key, count: int) -> Array:
         """Return the numbers int32[count] of the frames that stay, each as long as it is shown."""

@@ -355,8 +355,8 @@ def _locate(
     x, y = _centers(warp)
     if warp.axis_aligned:
         source_x, source_y = warp.pull(x, y)
-        scale_x = jnp.abs(_f32(warp.matrix.xx))
-        scale_y = jnp.abs(_f32(warp.matrix.yy))
+        scale_x = jnp.abs(jnp.float32(warp.matrix.xx))
+        scale_y = jnp.abs(jnp.float32(warp.matrix.yy))
     else:
         source_x, source_y = warp.pull(x[None, :], y[:, None])
         if warp.displacements:  # costly to compute anew for every tap
@@ -407,7 +407,8 @@ def _footprint(matrix: Matrix, x: Array, y: Array) -> tuple[Array, Array]:
             ((a - source * matrix.wx) / w, (b - source * matrix.wy) / w)
             for a, b, source in ((matrix.xx, matrix.xy, source_x), (matrix.yx, matrix.yy, source_y))
         )
-    x_norm, y_norm = (jnp.sqrt(_f32(a) * _f32(a) + _f32(b) * _f32(b)) for a, b in rows)
+    floats = ((jnp.float32(a), jnp.float32(b)) for a, b in rows)
+    x_norm, y_norm = (jnp.sqrt(a * a + b * b) for a, b in floats)
     return x_norm, y_norm
 
 
@@ -458,7 +459,3 @@ def _take_columns(image: Array, index: Array) -> Array:
 
 def _take(image: Array, row: Array, column: Array) -> Array:
     return image.at[row, column].get(mode="promise_in_bounds")
-
-
-def _f32(value) -> Array:
-    return jnp.asarray(value, jnp.float32)

@@ -15,13 +15,13 @@ import numpy as np
 from jax import lax
 
 from jaxaug._checks import is_int
-from jaxaug._sinc import PERTURB, resample, resampled_length
+from jaxaug._sinc import PERTURB, resample
 from jaxaug._typing import Array, Key
 from jaxaug.augment._base import AudioInfo, Converter, Range, as_static_range
 from jaxaug.augment.audio._conventions import window
 from jaxaug.augment.audio._kind import AudioOp, along
 from jaxaug.augment.audio.spectrum import magnitudes
-from jaxaug.augment.audio.timing import STEPS
+from jaxaug.augment.audio.timing import STEPS, Paced
 from jaxaug.augment.random import uniform
 
 _OVERLAP = 4  # frames that hear a sample
@@ -113,7 +113,7 @@ def _sum_of_quarters(frames: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class TimeStretch(AudioOp):
+class TimeStretch(Paced):
     """Play a sound faster or slower at its pitch.
 
     A slower sound that does not fit its array loses its end, a faster one ends earlier and has an
@@ -137,15 +137,6 @@ class TimeStretch(AudioOp):
     _: KW_ONLY
     n_fft: Annotated[int, Converter(_as_frame)] = 512
     p: float = 1.0
-
-    def make_params(self, key: Key, info: AudioInfo) -> Array:
-        """Draw the speed in thousandths."""
-        return jnp.round(uniform(key, *self.factor) * STEPS).astype(jnp.int32)
-
-    def heard(self, params: Array, info: AudioInfo) -> AudioInfo:
-        """Return the facts with the new length."""
-        length = resampled_length(info.used, STEPS, params)
-        return info._replace(length=jnp.minimum(length, info.samples))
 
     def apply(self, params: Array, audio: Array, info: AudioInfo) -> Array:
         """Return the audio at its tempo."""

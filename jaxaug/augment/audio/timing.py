@@ -91,8 +91,23 @@ def speed(audio: Array, thousandths: Array | int, fastest: float = 2.0) -> Array
     return resample(audio, STEPS, thousandths, samples=samples, shrink=fastest, design=PERTURB)
 
 
+class Paced(AudioOp):
+    """A transform that plays a sound at a speed drawn from a field `factor`, in thousandths."""
+
+    factor: Range
+
+    def make_params(self, key: Key, info: AudioInfo) -> Array:
+        """Draw the speed in thousandths."""
+        return jnp.round(uniform(key, *self.factor) * STEPS).astype(jnp.int32)
+
+    def heard(self, params: Array, info: AudioInfo) -> AudioInfo:
+        """Return the facts with the new length."""
+        length = resampled_length(info.used, STEPS, params)
+        return info._replace(length=jnp.minimum(length, info.samples))
+
+
 @dataclass(frozen=True)
-class Speed(AudioOp):
+class Speed(Paced):
     """Play a sound faster or slower, its pitch changing along, by bandlimited interpolation.
 
     A slower sound that does not fit its array loses its end, a faster one ends earlier and has an
@@ -113,15 +128,6 @@ class Speed(AudioOp):
 
     factor: Annotated[Range, Converter(as_static_range, 0.1, 10)] = (0.9, 1.1)
     p: float = 1.0
-
-    def make_params(self, key: Key, info: AudioInfo) -> Array:
-        """Draw the speed in thousandths."""
-        return jnp.round(uniform(key, *self.factor) * STEPS).astype(jnp.int32)
-
-    def heard(self, params: Array, info: AudioInfo) -> AudioInfo:
-        """Return the facts with the new length."""
-        length = resampled_length(info.used, STEPS, params)
-        return info._replace(length=jnp.minimum(length, info.samples))
 
     def apply(self, params: Array, audio: Array, info: AudioInfo) -> Array:
         """Return the audio at its speed."""

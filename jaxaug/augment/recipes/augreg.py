@@ -129,7 +129,3 @@ class _Cutout(Occlusion):
         top = integer(numbers[0], 0, height) - self.reach
         left = integer(numbers[1], 0, width) - self.reach
         return Holes(top, left, side, side)
-
-    def covered(self, params: Holes, info: ImageInfo) -> Any:
-        """Return True in the square."""
-        return params.cover(info.canvas)

@@ -16,12 +16,12 @@ from jaxaug.augment._chain import (
     RandomChoice,
     Transform,
 )
+from jaxaug.augment._ops.box_crop import RandomIoUCrop
 from jaxaug.augment._ops.color import ColorJitter, RandomPhotometricDistort
 from jaxaug.augment._ops.copy_paste import CopyAndPaste
 from jaxaug.augment._ops.crop import CenterCrop, RandomCrop
 from jaxaug.augment._ops.flip import RandomHorizontalFlip
 from jaxaug.augment._ops.geometry import RandomAffine
-from jaxaug.augment._ops.iou_crop import RandomIoUCrop
 from jaxaug.augment._ops.mosaic import Mosaic
 from jaxaug.augment._ops.output import Normalize, ToFloat
 from jaxaug.augment._ops.pad import LetterBox, RandomZoomOut
