@@ -15,7 +15,7 @@ from jaxaug._demo.scene import draw_scene
 from jaxaug._demo.sheet import Row, contact_sheet
 from jaxaug._typing import PathLike
 from jaxaug.augment import audio
-from jaxaug.decode import Audio, ColumnDecoder, Decoder, Video
+from jaxaug.decode import Audio, ColumnDecoder, Image, Video
 from jaxaug.errors import SourceError
 from jaxaug.iterators import AudioFolder, ImageFolder, Loader, Subset, VideoFolder
 
@@ -178,27 +178,8 @@ def folder_images(folder: PathLike, side: int = SIDE) -> list[Named]:
       SourceError: no image in the folder can be decoded.
     """
     source = ImageFolder(folder)
-    candidates = np.unique(np.linspace(0, len(source) - 1, 4 * MAX_IMAGES).astype(np.int64))
-    columns = source.read(candidates)
-    with Decoder((side, side), devices=jax.local_devices()[:1], on_error="mask") as decoder:
-        batch = decoder.decode(columns["image"])
-
-    good = np.flatnonzero(batch.valid)
-    if not good.size:
-        raise SourceError(
-            f"none of {len(candidates)} files tried in {str(source.root)!r} can be decoded."
-        )
-    for index in candidates[~batch.valid].tolist():
-        print(f"jaxaug: left out {source.path(index)!r}, which cannot be decoded", file=sys.stderr)
-
-    pixels = np.asarray(batch.pixels)
-    images = []
-    for row in good[np.linspace(0, good.size - 1, min(MAX_IMAGES, good.size)).astype(int)]:
-        path = Path(source.path(int(candidates[row])))
-        sample = {"image": pixels[row], "size": np.asarray(batch.size[row], np.int32)}
-        sample |= {name: np.asarray(columns[name])[row] for name in source.features}
-        images.append(Named(str(path.relative_to(source.root)), sample))
-    return images
+    images = Image(canvas=(side, side))
+    return _some(source, "image", images, ("image", "size", *source.features), 4 * MAX_IMAGES)
 
 
 def folder_samples(folder: PathLike, side: int = SIDE) -> list[Named]:
@@ -231,27 +212,31 @@ def _some_sounds(source: AudioFolder) -> list[Named]:
 
 
 def _some(
-    source: VideoFolder | AudioFolder, column: str, decoder: ColumnDecoder, entries: Sequence[str]
+    source: ImageFolder | VideoFolder | AudioFolder,
+    column: str,
+    decoder: ColumnDecoder,
+    entries: Sequence[str],
+    tries: int = MAX_IMAGES,
 ) -> list[Named]:
     """Return some records, spread over a folder; broken files are left out, named on stderr."""
-    count = min(MAX_IMAGES, len(source))
+    count = min(tries, len(source))
     chosen = Subset(source, np.linspace(0, len(source) - 1, count).astype(np.int64))
     rows = -(-count // jax.device_count()) * jax.device_count()
     options = {"shuffle": False, "epochs": 1, "last_batch": "pad", "on_error": "mask"}
     with Loader(chosen, rows, decode={column: decoder}, **options) as loader:
         batch = jax.device_get(next(loader))
-
     for index in batch["index"][~batch["valid"] & (batch["index"] >= 0)].tolist():
         path = chosen.describe(index)["path"]
         print(f"jaxaug: left out {path!r}, which cannot be decoded", file=sys.stderr)
-    found = []
-    for row in np.flatnonzero(batch["valid"]).tolist():
-        sample = {name: batch[name][row] for name in entries}
-        path = Path(chosen.describe(int(batch["index"][row]))["path"])
-        found.append(Named(str(path.relative_to(source.root)), sample))
-    if not found:
+    good = np.flatnonzero(batch["valid"])
+    if not good.size:
         what = f"none of {count} {column} files tried in {str(source.root)!r} can be decoded"
         raise SourceError(f"{what}.")
+    found = []
+    for row in good[np.linspace(0, good.size - 1, min(MAX_IMAGES, good.size)).astype(int)]:
+        path = Path(chosen.describe(int(batch["index"][row]))["path"])
+        sample = {name: batch[name][row] for name in entries}
+        found.append(Named(str(path.relative_to(source.root)), sample))
     return found
 
 
