@@ -1,6 +1,6 @@
 """The kinds of transform, and how chains of them run."""
 
-from jaxaug.augment._chain.compose import Compose, as_transforms
+from jaxaug.augment._chain.compose import Compose, Transforms
 from jaxaug.augment._chain.control import ByEpoch, RandomApply, RandomChoice
 from jaxaug.augment._chain.frames import Frames, frames_name, over_clips, split_frames
 from jaxaug.augment._chain.group import (
@@ -40,7 +40,7 @@ __all__ = [
     "SampleOp",
     "State",
     "Transform",
-    "as_transforms",
+    "Transforms",
     "channels_first",
     "check_key",
     "frames_name",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -36,9 +36,18 @@ from jaxaug.augment._warp import (
 from jaxaug.augment._xla import vary_alike
 
 
-def _as_transforms(name: str, value: Any) -> tuple[Transform, ...]:
-    """Return a sequence of transforms as a tuple."""
-    return as_transforms(value)
+def as_transforms(name: str, value: Any) -> tuple[Transform, ...]:
+    """Return the sequence of transforms that an argument is, checked, as a tuple."""
+    if not isinstance(value, Sequence):
+        raise TypeError(
+            f"`{name}` must be a sequence of transforms, got {value!r}: put it in a list."
+        )
+    for transform in value:
+        _check_kind(transform, name)
+    return tuple(value)
+
+
+Transforms: TypeAlias = Annotated[Sequence[Transform], Converter(as_transforms)]
 
 
 @dataclass(frozen=True)
@@ -106,7 +115,7 @@ class Compose(Transform):
     what masks hold outside of the image (there 0).
     """
 
-    transforms: Annotated[Sequence[Transform], Converter(_as_transforms)]
+    transforms: Transforms
     _: KW_ONLY
     fuse: Flag = True
     mask_fill: Annotated[int, Converter(as_class_index)] = MASK_FILL
@@ -342,17 +351,6 @@ def _keeps_channels(transform: Transform) -> bool:
         return True
     own = type(transform).__module__.partition(".")[0] == __name__.partition(".")[0]
     return own and not hasattr(transform, "function")
-
-
-def as_transforms(transforms: Any, name: str = "transforms") -> tuple[Transform, ...]:
-    """Return the sequence of transforms that an argument is, checked, as a tuple."""
-    if not isinstance(transforms, Sequence):
-        raise TypeError(
-            f"`{name}` must be a sequence of transforms, got {transforms!r}: put it in a list."
-        )
-    for transform in transforms:
-        _check_kind(transform, name)
-    return tuple(transforms)
 
 
 def _check_kind(transform: Any, argument: str) -> None:

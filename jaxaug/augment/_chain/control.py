@@ -76,7 +76,7 @@ class Choice(NamedTuple):
 
 def _as_branches(name: str, value: Any) -> tuple[Transform, ...]:
     """Return at least one transform."""
-    transforms = as_transforms(value)
+    transforms = as_transforms(name, value)
     if not transforms:
         raise ValueError(f"`{name}` must hold at least one transform, got none.")
     return transforms

@@ -1,15 +1,14 @@
 """The frames of a video through one chain."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._base import as_names, store
+from jaxaug.augment._base import Flag, Names, convert_fields
 from jaxaug.augment._chain.compose import Compose, as_transforms
 from jaxaug.augment._chain.progress import check_key
 from jaxaug.augment._chain.transform import Transform
@@ -54,13 +53,12 @@ class Frames:
     """
 
     transform: Transform
-    per_frame: bool = False
-    entries: Sequence[str] = ()
+    per_frame: Flag = False
+    entries: Names = ()
 
     def __post_init__(self):
-        as_transforms([self.transform])
-        check_choice("per_frame", self.per_frame, (True, False))
-        store(self, entries=as_names("entries", self.entries))
+        as_transforms("transforms", [self.transform])
+        convert_fields(self)
 
     def __call__(self, key: Key, sample: Array | Sample) -> Any:
         """Transform the frames of one video; see the class."""

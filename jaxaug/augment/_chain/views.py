@@ -61,7 +61,7 @@ class MultiView:
         ):
             raise ValueError(f"`views` must be {{name: (chain, count)}}, got {self.views!r}.")
         for name, chain, count in rows:
-            as_transforms([chain.transform if isinstance(chain, Frames) else chain])
+            as_transforms("transforms", [chain.transform if isinstance(chain, Frames) else chain])
             check_positive_int(f"views[{name!r}][1]", count)
         store(self, views=tuple(tuple(row) for row in rows))
 

@@ -1,18 +1,17 @@
 """Five and ten crops of one image: a test of a classifier on its corners and its center."""
 
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
 import jax
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample, Scalar
-from jaxaug.augment._base import ImageInfo, Size, as_flag, as_size, store
+from jaxaug.augment._base import Flag, ImageInfo, Size, convert_fields
 from jaxaug.augment._chain import (
     Compose,
     Geometric,
     Transform,
-    as_transforms,
+    Transforms,
     check_key,
     image_alone,
     stacked,
@@ -61,16 +60,11 @@ class FiveCrop:
 
     size: Size
     _: KW_ONLY
-    before: Sequence[Transform] = ()
-    after: Sequence[Transform] = ()
+    before: Transforms = ()
+    after: Transforms = ()
 
     def __post_init__(self):
-        store(
-            self,
-            size=as_size("size", self.size),
-            before=as_transforms(self.before, "before"),
-            after=as_transforms(self.after, "after"),
-        )
+        convert_fields(self)
 
     @property
     def chains(self) -> tuple[Transform, ...]:
@@ -116,11 +110,7 @@ class TenCrop(FiveCrop):
     Reference and differences from torchvision: see `FiveCrop`.
     """
 
-    vertical_flip: bool = False
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, vertical_flip=as_flag("vertical_flip", self.vertical_flip))
+    vertical_flip: Flag = False
 
     def __call__(self, key: Key, sample: Array | Sample) -> Sample:
         """Return the windows of one image or one sample; see the class."""
