@@ -9,11 +9,11 @@ from jaxaug.decode._tokens import Tokenized
 from jaxaug.decode._types import Encoded, ImageBatch, Ragged, Span
 from jaxaug.decode.audio.column import Audio
 from jaxaug.decode.audio.decode_audio import decode_audio
+from jaxaug.decode.image.canvas import Sides
 from jaxaug.decode.image.column import Image, share
 from jaxaug.decode.image.decoder import Decoder
 from jaxaug.decode.image.host.decode_image import decode_image
 from jaxaug.decode.image.parse.headers import Headers, read_headers
-from jaxaug.decode.image.sides import Sides
 from jaxaug.decode.video.column import Video
 from jaxaug.decode.video.decode_video import decode_video
 from jaxaug.decode.volume.column import Volume

@@ -16,7 +16,8 @@ from jaxaug.decode._clip_rows import clips_of, one_frame, rows_of_clips
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, RowError, valid_rows
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.image.column import Image, ImageArray, rows_within
+from jaxaug.decode.image.canvas import rows_within
+from jaxaug.decode.image.column import Image, ImageArray
 from jaxaug.decode.image.host.decode_image import decode_unchanged
 from jaxaug.decode.image.orientation import FLIP_X, FLIP_Y, TRANSPOSE, upright
 from jaxaug.decode.image.parse.headers import BAD, MAX_PIXELS, Headers, read_headers

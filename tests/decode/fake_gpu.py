@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from jaxaug.decode import Decoder, Encoded, read_headers
-from jaxaug.decode.image.fit import fit_size
+from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.host.decode_image import decode_into
 from jaxaug.decode.image.nvjpeg import canvas_buffers, host_threads, nvjpeg_backend
 from jaxaug.decode.image.nvjpeg import gpu as gpu_module

@@ -1,7 +1,6 @@
 """The decoder of a column of images: its canvas, and the entries that it makes of a sample."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,23 +11,16 @@ from jax.typing import DTypeLike
 
 from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._typing import Array, Device, Values
-from jaxaug._warn import warn_user
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._types import Encoded, Ragged
+from jaxaug.decode.image.canvas import fit_size, pick_canvas, rows_within, sizes_in
 from jaxaug.decode.image.decoder import Decoder
-from jaxaug.decode.image.fit import fit_size
 from jaxaug.decode.image.form import AS_STORED, COLORS, PixelForm, pixel_form
 from jaxaug.decode.image.host.decode_image import decode_as
 from jaxaug.decode.image.list import EachImage, ImageList
-from jaxaug.decode.image.parse.headers import BAD, MAX_PIXELS, Headers, read_headers
-from jaxaug.decode.image.sides import Sides, sides_of
+from jaxaug.decode.image.parse.headers import BAD, MAX_PIXELS, Headers
 from jaxaug.errors import DecodeError
 
-_SAMPLED_RECORDS = 1000  # looked at where no index holds all headers
-_SHARE = 0.95  # of the images, whose sides a canvas has at least
-_MULTIPLE = 64
-_MAX_SIDE = 1024  # 256 canvases of 1,024 x 1,024 take 0.8 GB; photographs of phones would take 12
-_DEFAULT_CANVAS = (512, 512)  # of a column without a good image
 _MAX_TRIES = 100  # records looked at for the first good image
 
 
@@ -185,7 +177,7 @@ class Image(ColumnDecoder):
     def expected_extents(self, column: Column) -> dict[str, np.ndarray]:
         """Return the sizes by an index, or of a sample of the records."""
         assert self.canvas is not None
-        return {"pixels": fit_size(_sizes_in(column, self.form), self.canvas)}
+        return {"pixels": fit_size(sizes_in(column, self.form), self.canvas)}
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the forms of a canvas, of its sizes and of the EXIF orientation."""
@@ -268,13 +260,6 @@ class Image(ColumnDecoder):
             "size, with CenterCrop, Resize or RandomResizedCrop, or have the model use "
             '"size" (`decode=Image(canvas=...)` of your own says that it does).'
         ]
-
-
-def rows_within(canvas: tuple[int, int], bound: float) -> int:
-    """Return the rows of a canvas on which images of at most `bound` = h / w lie."""
-    height, width = canvas
-    # An image fills at most the width; its height is rounded up from a half.
-    return min(height, max(1, math.floor(bound * width + 0.5 + 1e-6)))
 
 
 def _prefix(name: str) -> str:
@@ -472,66 +457,3 @@ def _first_count(column: Column, image: Image) -> int:
         f"`channels` of column {column.name!r} must be a number, as none of the first "
         f"{_MAX_TRIES} records is a good image that would tell it, got {AS_STORED!r}."
     )
-
-
-def pick_canvas(column: Column, form: PixelForm) -> tuple[tuple[int, int], bool]:
-    """Return the canvas of a column of encoded images, and whether all looked at have its size.
-
-    Where an index tells all sides, or holds all headers, all are used; else those of 1,000 records.
-    """
-    sides = column.summary() if form.is_usual else None
-    return canvas_of(_sizes_in(column, form)) if sides is None else canvas_of_sides(sides)
-
-
-def _sizes_in(column: Column, form: PixelForm) -> np.ndarray:
-    """Return int32[k, 2], (height, width) of all images of a column, or of 1,000."""
-    stored = column.stored() if form.is_usual else None
-    if stored is None:
-        parts = column.sample(_SAMPLED_RECORDS)
-        stored = [read_headers(part, form=form) for part in parts]
-    sizes = [np.zeros((0, 2), np.int32), *map(good_sizes, stored)]  # lists may have no image
-    return np.concatenate(sizes)
-
-
-def good_sizes(headers: Headers) -> np.ndarray:
-    """Return int32[k, 2], (height, width) of the images that are good, upright."""
-    return headers.original_size()[headers.kind != BAD]
-
-
-def canvas_of(sizes: np.ndarray, decoder: str = "Image") -> tuple[tuple[int, int], bool]:
-    """Return the canvas of images of these sizes int32[n, 2] (height, width), and if all are equal.
-
-    It is the size itself where all are equal; else the 95th percentile of each side, rounded up to
-    64, at most 1,024, with a warning where that bound is met; 512 x 512 if there are none.
-
-    Args:
-      sizes: (height, width) of each.
-      decoder: what the user gives a canvas to.
-
-    Example:
-      >>> canvas_of(np.array([[300, 400], [300, 401]]))
-      ((320, 448), False)
-    """
-    return canvas_of_sides(sides_of(sizes), decoder)
-
-
-def canvas_of_sides(found: Sides, decoder: str = "Image") -> tuple[tuple[int, int], bool]:
-    """Return what `canvas_of` returns by how many images have which sides."""
-    if not len(found.heights):
-        return _DEFAULT_CANVAS, True
-
-    uniform = found.uniform
-    sides = found.quantile(_SHARE)
-    if uniform:
-        height, width = fit_size(np.array([sides]), (_MAX_SIDE, _MAX_SIDE))[0].tolist()
-    else:
-        height, width = (min(-(-side // _MULTIPLE) * _MULTIPLE, _MAX_SIDE) for side in sides)
-
-    if max(sides) > _MAX_SIDE:
-        warn_user(
-            f"most {decoder.lower()}s fit {sides[0]} x {sides[1]} pixels, but the Loader's own "
-            f"canvas has at most {_MAX_SIDE} a side: larger ones are shrunk to {height} x {width}. "
-            f"Give the Loader `decode={decoder}(canvas=(height, width))` of your own, this one if "
-            "it is right."
-        )
-    return (height, width), uniform

@@ -21,8 +21,8 @@ from jaxaug.decode._column import Decoded
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded, ImageBatch
 from jaxaug.decode.image.backend import Backend, DecodedPixels
+from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.deep.jpeg2000 import decode_on
-from jaxaug.decode.image.fit import fit_size
 from jaxaug.decode.image.form import PixelForm, pixel_form
 from jaxaug.decode.image.host.host_backend import HostBackend
 from jaxaug.decode.image.parse.headers import BAD, MAX_PIXELS, Headers

@@ -17,7 +17,7 @@ from jaxaug._warn import warn_once
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded, Span
-from jaxaug.decode.image.column import canvas_of
+from jaxaug.decode.image.canvas import canvas_of
 from jaxaug.decode.video.clips import EARLY, Clips
 from jaxaug.decode.video.container import find_container
 from jaxaug.decode.video.convert import frames_to_rgb

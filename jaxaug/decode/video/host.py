@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug.decode.image.fit import fit_size
+from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, write_planes
 from jaxaug.decode.video.stream import VideoFile, import_av
 from jaxaug.decode.video.table import Run

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps, features
 
 from jaxaug.decode import Decoder, Encoded, decode_image, read_headers
 from jaxaug.decode.image import pillow
-from jaxaug.decode.image.fit import fit_size
+from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.host.decode_image import decode_into
 from jaxaug.errors import DecodeError
 from tests.decode.samples import (

@@ -5,7 +5,7 @@ import pytest
 import simplejpeg
 
 from jaxaug.decode import Encoded, decode_image, read_headers
-from jaxaug.decode.image.fit import fit_size
+from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.nvjpeg.dispatch import (
     ENGINE,
     HOST,

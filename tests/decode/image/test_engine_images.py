@@ -4,7 +4,7 @@ import numpy as np
 
 from jaxaug.decode import Encoded, read_headers
 from jaxaug.decode._types import memory_view
-from jaxaug.decode.image.fit import fit_size
+from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.nvjpeg.dispatch import ENGINE, HOST, SLOT, Batch, assign_backends
 from jaxaug.decode.image.nvjpeg.engine_images import images_for_engines
 from jaxaug.decode.image.orientation import steps

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxaug.decode import Encoded, decode_image, read_headers
-from jaxaug.decode.image.fit import fit_size
+from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.nvjpeg import canvas_buffers, upload
 from jaxaug.decode.native import cuda
 from tests.decode.fake_gpu import CANVAS, WHOLE, HostResampler, on_canvas

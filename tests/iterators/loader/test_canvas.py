@@ -7,9 +7,8 @@ import pytest
 
 from jaxaug import Loader
 from jaxaug.decode import Encoded, Image
-from jaxaug.decode.image import column as column_module
-from jaxaug.decode.image.column import canvas_of
-from jaxaug.decode.image.sides import join_sides, sides_of
+from jaxaug.decode.image import canvas as canvas_module
+from jaxaug.decode.image.canvas import canvas_of, join_sides, sides_of
 from jaxaug.iterators import FromIterable, InMemory, Sequential, WebDataset
 from jaxaug.iterators.loader.reader import RecordReader, SourceColumn
 from jaxaug.iterators.loader.stream_reader import StreamReader
@@ -36,7 +35,7 @@ def pick_canvas(source, seed):
     sampler = {} if kind is StreamReader else {"sampler": Sequential(len(source))}
     reader = kind(source=source, **sampler)
     column = SourceColumn("image", Encoded.from_bytes([b""]), reader, seed)
-    return column_module.pick_canvas(column, Image().form)[0]
+    return canvas_module.pick_canvas(column, Image().form)[0]
 
 
 def test_sides_are_percentiles_rounded_up():
@@ -86,7 +85,7 @@ def test_an_index_gives_all_headers_and_no_byte_is_read(packed, monkeypatch):
     assert pick_canvas(in_memory, 0) == pick_canvas(source, 0) == (64, 64)
     rare = Subset(source, np.array([38, 38, 39, 0]))
     monkeypatch.setattr(source, "read", lambda indices: pytest.fail("the index knows all"))
-    monkeypatch.setattr("jaxaug.decode.image.column._SAMPLED_RECORDS", 1)
+    monkeypatch.setattr("jaxaug.decode.image.canvas._SAMPLED_RECORDS", 1)
     monkeypatch.setattr("jaxaug.iterators.loader.reader._CHUNK_RECORDS", 7)
     assert pick_canvas(source, 0) == (64, 64)
     assert pick_canvas(Subset(source, range(20)), 0) == (30, 50)
@@ -124,7 +123,7 @@ def test_images_are_read_a_few_at_a_time():
 
 def test_a_sample_of_records_is_spread_over_the_source(monkeypatch):
     """Half of the images are larger: the last ones."""
-    monkeypatch.setattr(column_module, "_SAMPLED_RECORDS", 10)
+    monkeypatch.setattr(canvas_module, "_SAMPLED_RECORDS", 10)
     small, large = (encode(picture(0, height, 50)) for height in (30, 60))
 
     class Asked(InMemory):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxaug.decode.image.fit import fit_size
+from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.native import cuda
 from jaxaug.decode.video.nvdec.place_planes import (
     BLOCK,

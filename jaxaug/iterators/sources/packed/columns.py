@@ -9,7 +9,7 @@ import numpy as np
 from jaxaug._checks import check_positive_int
 from jaxaug._typing import Values
 from jaxaug.decode import Encoded, Ragged, Sides
-from jaxaug.decode.image.sides import join_sides
+from jaxaug.decode.image.canvas import join_sides
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import round_floats
 from jaxaug.iterators.sources.packed.facts import Facts

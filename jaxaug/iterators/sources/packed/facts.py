@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug.decode import Encoded, Headers, read_headers
-from jaxaug.decode.image.column import good_sizes
+from jaxaug.decode.image.canvas import NO_SIDES, Sides, good_sizes, sides_of
 from jaxaug.decode.image.parse.headers import no_layouts, no_reasons
-from jaxaug.decode.image.sides import NO_SIDES, Sides, sides_of
 from jaxaug.decode.video.stored import StoredVideos, read_videos
 
 _HEADER = "header/"  # the prefix of the columns of images

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug.decode.image.sides import join_sides
+from jaxaug.decode.image.canvas import join_sides
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.packed.columns import (
     FORM,
