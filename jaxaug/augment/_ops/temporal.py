@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import Converter, Names, PositiveInt, as_probability, convert_fields
 from jaxaug.augment._chain import check_key, frames_name, over_clips, split_frames
-from jaxaug.augment._warp import Targets
+from jaxaug.augment._warp import Targets, box_columns
 from jaxaug.augment._xla import vary_alike
 
 
@@ -20,7 +20,8 @@ class _FrameOrder(abc.ABC):
     """Take frames of a video by their numbers: the base of temporal operators.
 
     As `Frames` it is no part of a `Compose`, but a function of (key, frames) or (key, sample).
-    What has a row for each frame follows: "mask", "masks", "boxes", "keypoints", "video_frame" and
+    What has a row for each frame follows: "mask", "masks", "boxes" with what they have beside them
+    ("boxes_valid", "box_labels" [T, n], "box_count" [T]), "keypoints", "video_frame" and
     "video_time". Each of several clips [clips, T, ...] draws for itself.
 
     Args:
@@ -45,7 +46,7 @@ class _FrameOrder(abc.ABC):
         name = frames_name(given)
         given["image"] = given.pop(name)
         known = {"image", f"{name}_frame", f"{name}_time", *Targets().kinds(given)}
-        rows, shared = split_frames(given, {*known, *self.entries})
+        rows, shared = split_frames(given, {*known, *_beside_boxes(given), *self.entries})
         result = over_clips(self._ordered, key, rows)
         result = {name if entry == "image" else entry: row for entry, row in result.items()}
         return {**shared, **result} if isinstance(sample, Mapping) else result[name]
@@ -56,6 +57,16 @@ class _FrameOrder(abc.ABC):
         return {name: row[order] for name, row in rows.items()}
 
 
+def _beside_boxes(sample: Sample) -> set[str]:
+    """Return the names of what has a row for each box of each frame, and of a count by frame."""
+    if "boxes" not in sample:
+        return set()
+    frames, boxes = jnp.shape(sample["boxes"])[:-2], jnp.shape(sample["boxes"])[:-1]
+    names = {name for name in box_columns(sample) if jnp.shape(sample[name])[: len(boxes)] == boxes}
+    counted = jnp.shape(sample.get("box_count", 0)) == frames
+    return names | {"box_count"} if counted else names
+
+
 @dataclass(frozen=True)
 class UniformTemporalSubsample(_FrameOrder):
     """Take so many frames at equal steps from the first to the last.
@@ -64,8 +75,8 @@ class UniformTemporalSubsample(_FrameOrder):
 
     Args:
       num_samples: n, how many; more than T repeat frames.
-      entries: the names of further entries with a row for each frame, beside masks, boxes,
-        keypoints, and the frames' numbers and times.
+      entries: the names of further entries with a row for each frame, beside masks, boxes
+        and their columns, keypoints, and the frames' numbers and times.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -88,8 +99,8 @@ class RandomTemporalReversal(_FrameOrder):
 
     Args:
       p: the probability.
-      entries: the names of further entries with a row for each frame, beside masks, boxes,
-        keypoints, and the frames' numbers and times.
+      entries: the names of further entries with a row for each frame, beside masks, boxes
+        and their columns, keypoints, and the frames' numbers and times.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -115,8 +126,8 @@ class FrameDropout(_FrameOrder):
 
     Args:
       p: the probability of each frame.
-      entries: the names of further entries with a row for each frame, beside masks, boxes,
-        keypoints, and the frames' numbers and times.
+      entries: the names of further entries with a row for each frame, beside masks, boxes
+        and their columns, keypoints, and the frames' numbers and times.
 
     Example:
       >>> import jax, jax.numpy as jnp

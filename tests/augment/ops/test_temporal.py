@@ -55,6 +55,10 @@ def test_what_has_a_row_for_each_frame_follows(operator):
         "video_time": np.arange(9, dtype=np.float32) / 25,
         "mask": FRAMES[..., 0],
         "boxes": np.zeros((9, 2, 4), np.float32),
+        "boxes_valid": np.arange(18).reshape(9, 2) % 3 > 0,
+        "box_labels": np.arange(18).reshape(9, 2),
+        "box_count": np.arange(9),
+        "box_tracks": np.arange(2),  # that all frames share
         "gaze": np.arange(9),
         "size": np.array([2, 3], np.int32),
         "label": 4,
@@ -63,7 +67,9 @@ def test_what_has_a_row_for_each_frame_follows(operator):
     out = named(KEYS[0], sample)
     order = out["video_frame"]
     assert set(out) == set(sample) and out["label"] == 4 and out["size"].tolist() == [2, 3]
-    for name in ("video", "video_time", "mask", "boxes", "gaze"):
+    np.testing.assert_array_equal(out["box_tracks"], sample["box_tracks"])
+    alone = ("label", "size", "box_tracks")
+    for name in sample.keys() - set(alone):
         np.testing.assert_array_equal(out[name], sample[name][order])
     np.testing.assert_array_equal(operator(KEYS[0], FRAMES), FRAMES[order])
 
