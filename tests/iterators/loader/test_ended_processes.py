@@ -1,16 +1,11 @@
 """One of four `jax.distributed` processes ends: the others say so by name, and end as well."""
 
-import os
 import re
 import signal
-import socket
-import subprocess
-import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import pytest
+
+from tests.iterators.forked import End, forks, free_port
 
 WHERE = 2  # the process that ends, or differs
 
@@ -61,34 +56,18 @@ print("END", flush=True)
 """
 
 
-class End(NamedTuple):
-    status: int
-    error: str
-    at: float
-    out: str
+@pytest.fixture(scope="module")
+def run():
+    """A function: how each of four processes ends, and when one was about to end or to differ."""
+    with forks() as run_all:
 
+        def run(how: str) -> tuple[list[End], float]:
+            port = free_port()
+            ends = run_all(WORKER, [(port, rank, how, WHERE) for rank in range(4)])
+            stamp = re.search(r"NOW ([\d.]+)", ends[WHERE].out)
+            return ends, float(stamp[1]) if stamp else ends[WHERE].at
 
-def run(how: str) -> tuple[list[End], float]:
-    """How each of four processes ends, and when one of them was about to end or to differ."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
-
-    def work(rank: int) -> End:
-        command = [sys.executable, "-W", "ignore", "-c", WORKER, port, str(rank), how, str(WHERE)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        child = subprocess.Popen(command, env=os.environ, **pipes)
-        try:
-            out, err = child.communicate(timeout=300)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            out, err = child.communicate()
-        return End(child.returncode, err, time.time(), out)
-
-    with ThreadPoolExecutor(4) as pool:
-        ends = list(pool.map(work, range(4)))
-    stamp = re.search(r"NOW ([\d.]+)", ends[WHERE].out)
-    return ends, float(stamp[1]) if stamp else ends[WHERE].at
+        yield run
 
 
 def named(end: End) -> str:
@@ -108,7 +87,7 @@ def named(end: End) -> str:
         ("unreadable state", r"process 2 .*FileNotFoundError|process 2 ended with FileNotFound"),
     ],
 )
-def test_the_others_name_the_process_that_ended_and_end(how, cause):
+def test_the_others_name_the_process_that_ended_and_end(run, how, cause):
     ends, start = run(how)
     for rank, end in enumerate(ends):
         print(
@@ -123,7 +102,7 @@ def test_the_others_name_the_process_that_ended_and_end(how, cause):
         assert ends[WHERE].status == -signal.SIGKILL
 
 
-def test_a_process_that_works_on_after_the_last_step_is_left_alone():
+def test_a_process_that_works_on_after_the_last_step_is_left_alone(run):
     ends, _ = run("export")
     assert [end.status for end in ends] == [0] * 4, [named(end) for end in ends]
     assert all("END" in end.out for end in ends)

@@ -1,19 +1,19 @@
 """The Loader on real `jax.distributed` processes: each decodes its own rows of the same batches."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 
 import pytest
 
+from tests.iterators.forked import End, forks, free_port
+
 WORKER = """
-import json, sys
+import json, os, sys
 import jax
 port, count, rank, layout, platform, keep = sys.argv[1:7]
 count = int(count)
 rank = int(rank)
+os.environ["CUDA_VISIBLE_DEVICES"] = "0,1" if count == 1 else str(rank)
+os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 if platform == "cpu":
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 2)
@@ -107,38 +107,37 @@ print("ROWS", json.dumps([rows, state]), flush=True)
 """
 
 
-def run(count: int, layout: str, platform: str = "cpu", keep: str = "") -> tuple[list, list]:
-    """The rows and the end state that each of `count` processes saw; on GPUs they share two."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, *map(str, (port, count, rank, layout, platform, keep))],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ
-            | {
-                "CUDA_VISIBLE_DEVICES": "0,1" if count == 1 else str(rank),
-                "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-            },
-        )
-        for rank in range(count)
-    ]
-    try:
-        outputs = [worker.communicate(timeout=180) for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    lines = [[line for line in out.splitlines() if line.startswith("ROWS")] for out, _ in outputs]
-    assert all(lines), "\n".join(err[-2000:] for _, err in outputs)
-    rows, states = zip(*(json.loads(line[-1][5:]) for line in lines))
-    return list(rows), list(states)
+@pytest.fixture(scope="module")
+def processes():
+    """A function that runs a program in several processes at once."""
+    with forks() as run_all:
+        yield run_all
+
+
+def printed(ends: list[End], word: str) -> list:
+    """What each process has printed behind a word, as JSON."""
+    lines = [[line for line in end.out.splitlines() if line.startswith(word)] for end in ends]
+    assert all(lines), "\n".join(end.error[-2000:] for end in ends)
+    return [json.loads(line[-1].removeprefix(word)) for line in lines]
 
 
 @pytest.fixture(scope="module")
-def alone():
+def run(processes):
+    """A function: the rows and the end state that each of `count` processes saw; on GPUs they share
+    two.
+    """
+
+    def run(count: int, layout: str, platform: str = "cpu", keep: str = "") -> tuple[list, list]:
+        port = free_port()
+        calls = [(port, count, rank, layout, platform, keep) for rank in range(count)]
+        rows, states = zip(*printed(processes(WORKER, calls), "ROWS "))
+        return list(rows), list(states)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def alone(run):
     rows, states = run(1, "auto")
     return sorted(map(tuple, rows[0])), states[0]
 
@@ -157,7 +156,7 @@ def alone():
         pytest.param(4, "replicated", marks=pytest.mark.slow),
     ],
 )
-def test_the_union_of_all_processes_is_the_single_process_batch(alone, count, layout):
+def test_the_union_of_all_processes_is_the_single_process_batch(run, alone, count, layout):
     rows, states = run(count, layout)
     union = sorted({tuple(row) for process in rows for row in process})
     assert union == alone[0]
@@ -184,7 +183,7 @@ def test_the_reference_itself_is_two_epochs(alone):
         pytest.param("disk:", 2, marks=pytest.mark.slow),
     ],
 )
-def test_processes_that_keep_records_have_the_same_batches(alone, keep, count, tmp_path):
+def test_processes_that_keep_records_have_the_same_batches(run, alone, keep, count, tmp_path):
     rows, _ = run(count, "auto", keep=f"{keep}{tmp_path}" if keep == "disk:" else keep)
     assert sorted(tuple(row) for process in rows for row in process) == alone[0]
 
@@ -193,7 +192,7 @@ def test_processes_that_keep_records_have_the_same_batches(alone, keep, count, t
 @pytest.mark.parametrize(
     "layout", ["auto", "explicit", "two axes", "replicated", "replicated across"]
 )
-def test_one_process_for_each_of_two_gpus(layout):
+def test_one_process_for_each_of_two_gpus(run, layout):
     import jax
 
     if len(jax.devices("gpu")) < 2:
@@ -255,22 +254,10 @@ print("RESULTS", json.dumps(results), flush=True)
 
 
 @pytest.fixture(scope="module")
-def differing():
+def differing(processes):
     """The error of each scenario, and its seconds, on both processes."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
-    command = [sys.executable, "-W", "ignore", "-c", DIFFERING, port]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    workers = [subprocess.Popen([*command, rank], env=os.environ, **pipes) for rank in "01"]
-    try:
-        outputs = [worker.communicate(timeout=300) for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    lines = [[li for li in out.splitlines() if li.startswith("RESULTS ")] for out, _ in outputs]
-    assert all(lines), "\n".join(err[-2000:] for _, err in outputs)
-    return [json.loads(line[0].removeprefix("RESULTS ")) for line in lines]
+    port = free_port()
+    return printed(processes(DIFFERING, [(port, rank) for rank in range(2)]), "RESULTS ")
 
 
 @pytest.mark.parametrize(
