@@ -217,7 +217,8 @@ def _wav_header(
     if encoding in _BLOCKS:
         check_end(start, length or 0, len(data))
         return Header("blocks", rate, channels, 0, 16)
-    coding = _WAV.get(encoding, {}).get(bits)
+    stored = -(-bits // 8) * 8 if encoding == 1 else bits  # they are the upper ones of whole bytes
+    coding = _WAV.get(encoding, {}).get(stored)
     if coding is None or block != channels * width_of(coding):
         raise AudioError(
             f"its encoding {encoding:#x} of {bits} bits is not read: PCM, float, A-law, mu-law, and"

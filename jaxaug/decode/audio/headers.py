@@ -64,6 +64,10 @@ def _known(start: bytes, data: memoryview) -> Header:
             return read(data)
     if len(start) > 1 and start[0] == 0xFF and start[1] & 0xF6 == 0xF0:
         return stream_header(data)  # AAC
+    if start[:3] == b"ID3":
+        behind = data[mp3.behind_tags(data) :]
+        if bytes(behind[:4]) == b"fLaC":
+            return _flac(behind)
     if start[:3] == b"ID3" or (start[0] == 0xFF and len(start) > 1 and start[1] & 0xE0 == 0xE0):
         stream = mp3.find_frames(data)
         # miniaudio decodes to 16 bits.

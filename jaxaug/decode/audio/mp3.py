@@ -68,14 +68,15 @@ def find_frames(data: memoryview) -> Stream:
     """Return the frames of a file.
 
     Raises:
-      AudioError: there are none, or fewer than the file says, or their channels change.
+      AudioError: there are none, or fewer than the file says, or their rate or channels change.
     """
-    place = _find_frame(data, _behind_tags(data))
+    place = _find_frame(data, behind_tags(data))
     if place < 0:
         raise AudioError("it is no MP3 that can be decoded: it has no frames of a known length")
     word = _word(data, place)
     format_ = _format(word & _KIND)
     places = _walk(data, place, format_)
+    _check_others(data, places, format_)
     told, skipped, added = None, 0, 0
     if len(places):
         tag = bytes(data[int(places[0, 0]) : int(places[0, 1])])
@@ -102,6 +103,26 @@ def find_frames(data: memoryview) -> Stream:
         frames,
         word,
     )
+
+
+def _check_others(data: memoryview, places: np.ndarray, format_: "_Format") -> None:
+    """Raise AudioError where frames of another kind lie between those of a stream, or behind."""
+    begins, ends = places[:, 1], np.append(places[:, 0], len(data))[1:]
+    for gap in np.flatnonzero(ends - begins > _FIRST_SEARCHED):
+        part = data[int(begins[gap]) : int(ends[gap])]
+        place = _find_frame(part, 0)
+        other = _format(_word(part, place) & _KIND) if place >= 0 else None
+        if other is not None and _follow(_walk(part, place, other)):
+            raise AudioError(
+                f"its frames are of layer {format_.layer} at {format_.rate} Hz and layer"
+                f" {other.layer} at {other.rate} Hz: decode it to a file of one kind"
+            )
+
+
+def _follow(places: np.ndarray) -> bool:
+    """Return True where three frames follow each other: what looks like one does not."""
+    joined = places[1:, 0] == places[:-1, 1]
+    return bool((joined[1:] & joined[:-1]).any())
 
 
 class _Format:
@@ -164,7 +185,7 @@ def _word(data: memoryview, place: int) -> int:
     return int.from_bytes(data[place : place + 4], "big") if place + 4 <= len(data) else 0
 
 
-def _behind_tags(data: memoryview) -> int:
+def behind_tags(data: memoryview) -> int:
     """Return where the tags of ID3v2 at the beginning end."""
     place = 0
     while bytes(data[place : place + 3]) == b"ID3" and place + 10 <= len(data):

@@ -2,6 +2,7 @@
 packets.
 """
 
+import itertools
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -16,10 +17,9 @@ from jaxaug.errors import DecodeError
 
 _IO_BYTES = 1 << 18  # read at a time
 _MAX_PACKETS = 20_000_000  # of a sound: days of it
-_LEAD = (
-    0.1,
-    4096,
-)  # seconds and samples before a window that codecs need; Opus: RFC 7845 section 4.6
+_LEAD = (0.1, 4096)  # seconds and samples before a window that codecs need
+_LEAD_OF_OPUS = (1.0, 0)  # see `opus.py`
+_LOOKED_AT = 4  # frames, whose length is that of all but the first
 _SAME_TIME = 0.003  # seconds within which packets follow each other, as Matroska rounds to 1 ms
 _SCALES = {"u8": 2.0**-7, "s16": 2.0**-15, "s32": 2.0**-31, "s64": 2.0**-63}
 
@@ -110,7 +110,33 @@ class SoundStream:
 
     @cached_property
     def frames(self) -> int:
-        """The samples of each channel, by the times of all packets."""
+        """The samples of each channel."""
+        found = self._frames_by_times()
+        if self._grid is None:
+            return found
+        try:
+            parts = self._from(found / self.rate - _LEAD_OF_OPUS[0])
+            return max((start + len(part) for start, part in parts), default=0)
+        except self._failures as error:
+            raise _damaged(error) from None
+
+    @cached_property
+    def _grid(self) -> tuple[int, int] | None:
+        """Where frames begin, (place of one, distance), where the file's times are too coarse to
+        tell, as in Matroska; None where they are not, or frames differ in length.
+        """
+        if self._step * self.rate <= 1:
+            return None
+        self._open_again()
+        try:
+            frames = itertools.islice(self._container.decode(self._stream), _LOOKED_AT)
+            first, *others = [frame.samples for frame in frames] or [0]
+        except self._failures as error:
+            raise _damaged(error) from None
+        return (first % others[0], others[0]) if len(set(others)) == 1 else None
+
+    def _frames_by_times(self) -> int:
+        """Return the samples of each channel by the times of all packets."""
         end = 0.0
         try:
             for number, packet in enumerate(self._container.demux(self._stream)):
@@ -133,8 +159,9 @@ class SoundStream:
         """
         samples = np.zeros((count, self.channels), np.int16 if self.kind == "s16" else np.float32)
         try:
-            self._go_before(first / self.rate - _LEAD[0] - _LEAD[1] / self.rate)
-            for start, found in self._placed():
+            opus = self._stream.codec_context.codec.canonical_name == "opus"
+            seconds, lead = _LEAD_OF_OPUS if opus else _LEAD
+            for start, found in self._from((first - lead) / self.rate - seconds):
                 if start >= first + count:
                     break
                 skipped = max(0, first - start)
@@ -146,17 +173,21 @@ class SoundStream:
             raise _damaged(error) from None
         return samples
 
-    def _go_before(self, seconds: float) -> None:
-        """Go to a packet at or before a time of the sound."""
+    def _open_again(self) -> None:
+        """Go to the beginning: what an encoder put there lies before the first time."""
+        self.close()
+        self._open()
+
+    def _from(self, seconds: float) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield what is decoded from a packet at or before a time of the sound on, with the number
+        of the first sample of each.
+        """
+        grid = self._grid if seconds > 0 else None
         if seconds > 0:
             place = round((self.first + seconds) / self._step)
             self._container.seek(place, stream=self._stream, backward=True)
-        else:  # what an encoder put before the sound lies before its first time, too
-            self.close()
-            self._open()
-
-    def _placed(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield what is decoded from here on, with the number of the first sample of each."""
+        else:
+            self._open_again()
         following = None
         for frame in self._container.decode(self._stream):
             if frame.layout.nb_channels != self.channels or frame.sample_rate != self.rate:
@@ -164,8 +195,11 @@ class SoundStream:
             place = following
             if frame.pts is not None:
                 place = round((frame.pts * float(frame.time_base) - self.first) * self.rate)
-                if following is not None and abs(place - following) <= _SAME_TIME * self.rate:
-                    place = following
+                near = following
+                if near is None and grid is not None:
+                    near = grid[0] + round((place - grid[0]) / grid[1]) * grid[1]
+                if near is not None and abs(place - near) <= _SAME_TIME * self.rate:
+                    place = near
             found = _samples_of(frame)
             following = (place or 0) + len(found)
             yield place or 0, found

@@ -105,6 +105,24 @@ def test_what_lies_behind_the_samples_is_no_sound():
         np.testing.assert_array_equal(all_of(data + bytes(len(data) % 2) + tail)[1], decoded(data))
 
 
+def test_samples_of_wav_may_have_fewer_bits_than_their_bytes():
+    for subtype, bits in (("PCM_U8", 7), ("PCM_16", 12), ("PCM_24", 20), ("PCM_32", 28)):
+        data = written("WAV", subtype, wave(1, 500))
+        place = data.index(b"fmt ") + 22
+        fewer = data[:place] + struct.pack("<H", bits) + data[place + 2 :]
+        np.testing.assert_array_equal(all_of(fewer)[1], decoded(data))
+
+
+def test_flac_behind_a_tag():
+    data = encoded("flac16", wave(1, 30_000))
+    tag = b"ID3\x04\x00\x00\x00\x00\x02\x00" + bytes(256)
+    for exact in (True, False):
+        np.testing.assert_array_equal(all_of(tag + data, exact)[1], all_of(data, exact)[1])
+    header = read_header(memoryview(tag + data))
+    window = read_window(memoryview(tag + data), header, 20_000, 21_000, exact=False)
+    np.testing.assert_array_equal(window, decoded(data)[20_000:21_000])
+
+
 def test_chunks_of_aiff_have_any_order():
     data = written("AIFF", "PCM_16", wave(1, 100))
     form, samples = data.index(b"COMM"), data.index(b"SSND")
@@ -158,6 +176,33 @@ def test_what_ffmpeg_alone_reads(codec, container):
         # FFmpeg draws the noise of AAC from a state of its own.
         part = whole[start : start + 9000]
         np.testing.assert_allclose(window, part, rtol=0, atol=2e-4 if codec == "aac" else 0)
+
+
+@pytest.mark.parametrize(
+    "codec, container, rate, added",
+    [
+        ("libopus", "webm", 48_000, 0),
+        ("libopus", "mp4", 48_000, 0),
+        ("aac", "matroska", 44_100, 745),  # FFmpeg does not tell what fills the last frame
+        ("libmp3lame", "matroska", 44_100, 0),
+    ],
+)
+def test_windows_where_times_are_milliseconds(codec, container, rate, added):
+    """Matroska's times are off by up to half of one: 24 samples."""
+    count = 4 * rate + 7
+    data = by_ffmpeg(wave(1, count, 2, rate), rate, codec, container)
+    with av.open(io.BytesIO(data)) as file:
+        frames = [frame.to_ndarray() for frame in file.decode(audio=0)]
+    expected = np.concatenate(frames, axis=1).T[: count + added]
+    header, whole = all_of(data)
+    assert header.frames == len(expected) == count + added
+    np.testing.assert_array_equal(whole, expected)
+    for start in (1000, 2 * rate, 2 * rate + 777, 3 * rate + 100, count - 2000):
+        window = read_window(memoryview(data), header, start, start + 1500, exact=False)
+        # FFmpeg draws the noise of AAC from a state of its own.
+        tolerance = {"aac": 5e-4, "libopus": 1e-6}.get(codec, 0)
+        part = whole[start : start + 1500]
+        np.testing.assert_allclose(window, part, rtol=0, atol=tolerance)
 
 
 def test_opus_of_ffmpeg():
@@ -221,6 +266,20 @@ def test_mp3_whose_channels_change_is_named():
         read_header(memoryview(MP3 + mono[start:]))
     tagged = mono[:start] + MP3[read_header(memoryview(MP3)).table.starts[0] :]
     assert read_header(memoryview(tagged)).channels == 2  # the mode of a tag is not that of sound
+
+
+def test_mp3_whose_rate_changes_is_named():
+    for rate in (44_100, 24_000):
+        other = encoded("mp3", wave(1, 30_000, 2), rate)
+        kinds = f"layer 3 at 48000 Hz and layer 3 at {rate} Hz"
+        for data in (MP3 + other, MP3 + other[read_header(memoryview(other)).table.starts[0] :]):
+            with pytest.raises(AudioError, match=f"its frames are of {kinds}: decode it"):
+                read_header(memoryview(data))
+    middle = read_header(memoryview(MP3)).table.starts[9]
+    with pytest.raises(AudioError, match="its frames are of layer 3"):
+        read_header(memoryview(MP3[:middle] + other + MP3[middle:]))
+    noise = np.random.default_rng(0).integers(0, 256, 200_000, np.uint8).tobytes()
+    np.testing.assert_array_equal(all_of(MP3 + noise)[1], all_of(MP3)[1])
 
 
 def test_mp3_that_is_cut_is_named():
