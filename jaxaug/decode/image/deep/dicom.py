@@ -1,6 +1,9 @@
-"""Frames of DICOM files, by pydicom and the codecs that it finds: stored values, not rescaled.
+"""Frames of DICOM files: stored values, not rescaled.
 
-Reference: DICOM PS3.3 C.7.6.3 (image pixel), PS3.10 7.1 (preamble).
+By pydicom and the codecs that it finds; JPEG of 12 bits, lossless JPEG and JPEG-LS by imagecodecs,
+which is there for other formats.
+
+Reference: DICOM PS3.3 C.7.6.3 (image pixel), PS3.10 7.1 (preamble), PS3.6 table A-1 (syntaxes).
 """
 
 import io
@@ -11,9 +14,15 @@ import numpy as np
 from jaxaug.decode.image.deep.embedded import check_embedded
 from jaxaug.decode.image.deep.layout import Layout
 from jaxaug.decode.image.deep.libraries import library, missing
+from jaxaug.decode.image.parse.jpeg import jpeg_fault
 from jaxaug.errors import DecodeError
 
 _COLORS = {"MONOCHROME1": "gray", "MONOCHROME2": "gray", "RGB": "rgb"}
+_EXTENDED = "1.2.840.10008.1.2.4.51"  # of 8 bits Pillow reads it
+# Transfer syntax -> codec of imagecodecs.
+_CODECS = {_EXTENDED: "jpeg8_decode"}
+_CODECS |= dict.fromkeys(("1.2.840.10008.1.2.4.57", "1.2.840.10008.1.2.4.70"), "jpeg8_decode")
+_CODECS |= dict.fromkeys(("1.2.840.10008.1.2.4.80", "1.2.840.10008.1.2.4.81"), "jpegls_decode")
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 
 
@@ -67,6 +76,10 @@ def _check_codec(dataset: Any) -> None:
         raise DecodeError("DICOM: it does not tell its transfer syntax")
     if not syntax.is_encapsulated:
         return
+    if _codec(dataset):
+        if reason := missing("imagecodecs", f"DICOM images of {syntax.name}"):
+            raise DecodeError(reason)
+        return
     try:
         decoder = library("pydicom.pixels").get_decoder(syntax)
     except NotImplementedError:
@@ -74,6 +87,16 @@ def _check_codec(dataset: Any) -> None:
     if not decoder.is_available:
         need = "; ".join(decoder.missing_dependencies)
         raise DecodeError(f"DICOM: {syntax.name} needs a codec of pydicom: {need}")
+
+
+def _codec(dataset: Any) -> str:
+    """Return the codec of imagecodecs that decodes a frame, "" where pydicom's does."""
+    syntax = dataset.file_meta.TransferSyntaxUID
+    if str(dataset.get("PhotometricInterpretation", "")).startswith("YBR"):
+        return ""  # whose colors pydicom converts
+    if syntax == _EXTENDED and int(dataset.get("BitsStored") or 8) <= 8:
+        return ""
+    return _CODECS.get(syntax, "")
 
 
 def decode(data: memoryview, layout: Layout) -> np.ndarray:
@@ -84,5 +107,20 @@ def decode(data: memoryview, layout: Layout) -> np.ndarray:
         encaps = library("pydicom.encaps")
         frame = encaps.get_frame(dataset.PixelData, layout.place, number_of_frames=frames)
         check_embedded(memoryview(frame), (layout.height, layout.width), "DICOM")
+        if codec := _codec(dataset):
+            return _decode_frame(frame, codec, layout)
     pixels = library("pydicom.pixels").pixel_array(dataset, index=layout.place)
     return pixels.reshape(layout.height, layout.width, layout.samples)
+
+
+def _decode_frame(frame: bytes, codec: str, layout: Layout) -> np.ndarray:
+    """Return the pixels of a compressed frame; signed ones are those of its last bits."""
+    if codec == "jpeg8_decode" and (fault := jpeg_fault(frame)):
+        raise DecodeError(f"DICOM: {fault}")
+    pixels = getattr(library("imagecodecs"), codec)(frame)
+    if pixels.itemsize > layout.dtype.itemsize:
+        return pixels  # which the header denies
+    unused = 8 * layout.dtype.itemsize - layout.bits
+    shape = (layout.height, layout.width, layout.samples)
+    pixels = pixels.astype(f"u{layout.dtype.itemsize}").reshape(shape)
+    return (pixels << unused).view(layout.dtype) >> unused

@@ -139,6 +139,15 @@ def check_jpeg(
     return (*size, found.orientation, *layout[:6], found.scan_start, plain), fault
 
 
+def jpeg_fault(data: bytes) -> str:
+    """Return why a JPEG inside of another file is not good, or ""."""
+    encoded = Encoded.from_bytes([data])
+    starts = encoded.addresses.astype(np.int64)
+    stops = starts + encoded.lengths.astype(np.int64)
+    _, failures = check_jpegs(starts, stops, max_scanned=2**32, truncated="error")
+    return failures.get(0, "")
+
+
 def first_segments(encoded: Encoded) -> list[tuple[int, int, int]]:
     """Return (marker, start, stop) of the payload of each segment up to the first SOS.
 

@@ -12,7 +12,14 @@ import pydicom
 import pytest
 from pydicom.data import get_testdata_file
 from pydicom.dataset import FileDataset, FileMetaDataset
-from pydicom.uid import ExplicitVRLittleEndian
+from pydicom.encaps import encapsulate
+from pydicom.uid import (
+    ExplicitVRLittleEndian,
+    JPEGExtended12Bit,
+    JPEGLossless,
+    JPEGLosslessSV1,
+    JPEGLSLossless,
+)
 
 from jaxaug.decode import Encoded, decode_image, read_headers
 from jaxaug.decode.image.deep import jpegxl
@@ -20,7 +27,7 @@ from jaxaug.decode.image.deep.libraries import library
 from jaxaug.decode.image.parse.other_formats import format_of
 from jaxaug.errors import DecodeError, PrecisionWarning
 from tests.decode.image.deep.files import decode, numbers, reason
-from tests.decode.samples import lossless
+from tests.decode.samples import JPEGS, lossless, twelve_bits
 from tests.images import encode, picture
 
 
@@ -257,6 +264,47 @@ def test_a_frame_of_dicom_may_not_be_larger_than_its_header():
     data[at : at + 4] = (60000).to_bytes(4, "big")
     with pytest.raises(DecodeError, match="an image inside of it has 60000 x "):
         decode(bytes(data), (64, 64), channels=1, dtype="float32")
+
+
+def compressed(pixels: np.ndarray, bits: int, syntax: str, frames: list[bytes], **tags) -> bytes:
+    """A DICOM whose frames are files of another format."""
+    dataset = pydicom.dcmread(io.BytesIO(dicom(pixels, bits, **tags)))
+    dataset.file_meta.TransferSyntaxUID = syntax
+    dataset.PixelData = encapsulate(frames)
+    dataset["PixelData"].VR = "OB"
+    file = io.BytesIO()
+    dataset.save_as(file, enforce_file_format=True)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "dtype, bits", [("uint16", 16), ("uint16", 12), ("int16", 16), ("int16", 12)]
+)
+def test_lossless_frames_of_dicom_give_their_values(dtype, bits):
+    frames = numbers(2, 9, 14, dtype=dtype) >> (16 - bits)
+    stored = frames.view(np.uint16) & (2**bits - 1)
+    jpegs = [lossless(frame, bits=bits) for frame in stored]
+    others = [imagecodecs.jpegls_encode(frame) for frame in stored]
+    for syntax, files in (
+        (JPEGLossless, jpegs),
+        (JPEGLosslessSV1, jpegs),
+        (JPEGLSLossless, others),
+    ):
+        file = compressed(frames, bits, syntax, files)
+        for page in (0, 1):
+            found = decode(file, channels=1, dtype="float32", page=page)[..., 0]
+            np.testing.assert_array_equal(found, frames[page])
+    broken = compressed(frames, bits, JPEGLossless, [jpegs[0][:-9], jpegs[1]])
+    with pytest.raises(DecodeError, match="DICOM: a truncated JPEG"):
+        decode(broken, channels=1, dtype="float32")
+
+
+def test_frames_of_dicom_may_be_jpegs_of_12_bits():
+    jpeg = twelve_bits(JPEGS["gray"])
+    expected = decode_image(jpeg, "unchanged")
+    file = compressed(expected[None], 12, JPEGExtended12Bit, [jpeg])
+    found = decode(file, channels=1, dtype="uint16")[..., 0]
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_odd_dicom_files_are_named():
