@@ -145,8 +145,7 @@ class Audio(ColumnDecoder):
             count = _clips_of(self.of, siblings)
             if self.seconds is None and self.samples is None:
                 raise ValueError(f"`seconds` must be given with `of`={self.of!r}.")
-        looked_at = _SAMPLED_VIDEOS if self.of is not None else _SAMPLED_RECORDS
-        found = [part for values in column.sample(looked_at) for part in self._good(values)]
+        found = self._look_at(column)
         rates = {part.header.rate for part in found} | {self.max_rate or self.rate}
         stored = max((part.channels for part in found), default=1)
         width = {"mono": 1, "stereo": 2}.get(self.channels, stored)
@@ -200,6 +199,11 @@ class Audio(ColumnDecoder):
         """
         return find_part(values.view(row), values.span if self.of is None else None, row)
 
+    def _look_at(self, column: Column) -> list[Part]:
+        """Return what is known of some records of a column."""
+        count = _SAMPLED_VIDEOS if self.of is not None else _SAMPLED_RECORDS
+        return [part for values in column.sample(count) for part in self._good(values)]
+
     def _good(self, values: Values) -> list[Part]:
         """Return what is known of the records that can be read."""
         assert isinstance(values, Encoded)
@@ -237,6 +241,21 @@ class Audio(ColumnDecoder):
         """Return the rate of the clips over another one, without a common divisor."""
         divisor = math.gcd(rate, self.rate)
         return self.rate // divisor, rate // divisor
+
+    def extents(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the samples of the sounds, with their margins, where there is a clip of each."""
+        if self.count is not None:
+            return {}
+        return {"samples": (arrays["length"] + 2 * self.margin)[:, None]}
+
+    def expected_extents(self, column: Column) -> dict[str, np.ndarray]:
+        """Return those of a sample of the records."""
+        if self.count is not None:
+            return {}
+        lengths = [
+            min(each.frames, self.window(each.header.rate)) for each in self._look_at(column)
+        ]
+        return {"samples": np.array(lengths, np.int64)[:, None] + 2 * self.margin}
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the forms of the samples, of their number, and of where they are from."""

@@ -107,6 +107,22 @@ def test_resume_is_exact(root):
     jax.tree.map(np.testing.assert_array_equal, again, expected)
 
 
+@pytest.mark.parametrize("rate", [16_000, 44_100])  # some are resampled, with margins
+def test_kept_sounds_take_no_more_than_their_lengths(root, tmp_path, rate):
+    source = iterators.AudioFolder(root)
+    options = {
+        "decode": {"audio": decode.Audio(rate=rate, seconds=0.6, start=0)},
+        "transform": None,
+    }
+    expected = by_record(batches(source, 4, devices=2, **options), epochs=2)
+    taken = []
+    for keep in ("device", "host", f"disk:{tmp_path}"):
+        loader = batches(source, 4, devices=2, **options, keep=keep)
+        same(by_record(loader, epochs=2), expected)
+        taken.append(loader.stats["kept_bytes"])
+    assert max(taken[1:]) < 0.8 * taken[0]
+
+
 def test_bad_sounds_are_named(root, tmp_path):
     good = file_of(0)[1]
     for name, data in (("a.wav", good), ("b.wav", b""), ("c.flac", good[:3000]), ("d.mp3", good)):
