@@ -102,12 +102,13 @@ def kind(name: str) -> bytes:
     return video(**(KINDS | CONTAINERS)[name])
 
 
-def turned(data: bytes, degrees: int) -> bytes:
-    """Return an MP4 whose "tkhd" turns it, clockwise."""
+def turned(data: bytes, degrees: int, mirrored: bool = False) -> bytes:
+    """Return an MP4 whose "tkhd" mirrors it top to bottom or not, then turns it clockwise."""
     start = data.index(b"tkhd") + 4 + 40
     cos, sin = round(math.cos(math.radians(degrees))), round(math.sin(math.radians(degrees)))
     one = 1 << 16
-    matrix = (cos * one, sin * one, 0, -sin * one, cos * one, 0, 0, 0, 1 << 30)
+    down = -one if mirrored else one
+    matrix = (cos * one, sin * one, 0, -sin * down, cos * down, 0, 0, 0, 1 << 30)
     return data[:start] + struct.pack(">9i", *matrix) + data[start + 36 :]
 
 

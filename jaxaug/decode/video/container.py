@@ -5,12 +5,13 @@ other files and addresses.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from jaxaug.errors import DecodeError
 
 FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")
 _MAX_BOXES = 100_000  # looked at; a fragmented hour has thousands
+_TRACK_HEADER = 84  # bytes of a "tkhd" at least
 EBML = b"\x1aE\xdf\xa3"
 _SEGMENT = b"\x18S\x80g"
 _ASF = bytes.fromhex("3026b2758e66cf11a6d900aa")
@@ -80,6 +81,39 @@ def _check_boxes(data: memoryview) -> None:
         start += size
     if b"moov" not in kinds:
         raise DecodeError("it has no 'moov', the table of its frames: it was never finished")
+
+
+def is_mirrored(data: memoryview, track: int) -> bool:
+    """Return True where the matrix of a track of MP4 reflects it: ISO 14496-12 section 8.3.2."""
+    for kind, begin, end in _inner_boxes(data, 0, len(data)):
+        if kind != b"moov":
+            continue
+        tracks = [each for each in _inner_boxes(data, begin, end) if each[0] == b"trak"]
+        for _, begin, end in tracks:
+            for kind, place, stop in _inner_boxes(data, begin, end):
+                if kind != b"tkhd" or stop - place < _TRACK_HEADER:
+                    continue
+                wide = 12 if data[place] == 1 else 0  # its times have 64 bits
+                if struct.unpack_from(">I", data, place + 12 + wide * 2 // 3)[0] == track:
+                    a, b, _, c, d = struct.unpack_from(">5i", data, place + 40 + wide)
+                    return a * d < b * c
+    return False
+
+
+def _inner_boxes(data: memoryview, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the kind of each box within [start, end), and where its content begins and ends."""
+    while start + 8 < end:
+        size, kind = struct.unpack_from(">I4s", data, start)
+        begin = start + 8
+        if size == 1:
+            size = struct.unpack_from(">Q", data, begin)[0]
+            begin += 8
+        elif size == 0:
+            size = end - start
+        if size < 8 or begin >= len(data):
+            return
+        yield kind, begin, min(start + size, end)
+        start += size
 
 
 def _check_segment(data: memoryview) -> None:

@@ -65,7 +65,7 @@ class SecondFields:
     def _second(self, unit: bytes) -> bool:
         """Return True if a slice begins a second field: section 7.3.3, section 7.4.1.2.4."""
         bits = _Bits(unit[1:])
-        bits.code(), bits.code()  # the first macroblock, the type
+        bits.skip(2)  # the first macroblock, the type
         sequence = self._sequences.get(self._pictures.get(bits.code(), -1))
         if sequence is None or not sequence.fields:
             self._field = None
@@ -123,7 +123,8 @@ def _read_sequence(bits: "_Bits") -> tuple[int, _Sequence]:
     if profile in _HIGH:
         chroma = bits.code()
         separate = chroma == 3 and bool(bits.take(1))
-        bits.code(), bits.code(), bits.take(1)  # depths, lossless
+        bits.skip(2)  # depths
+        bits.take(1)  # without loss
         if bits.take(1):
             for place in range(12 if chroma == 3 else 8):
                 if bits.take(1):
@@ -133,10 +134,12 @@ def _read_sequence(bits: "_Bits") -> tuple[int, _Sequence]:
     if order == 0:
         bits.code()
     elif order == 1:
-        bits.take(1), bits.code(), bits.code()
-        for _ in range(min(bits.code(), _MAX_CYCLE)):
-            bits.code()
-    bits.code(), bits.take(1), bits.code(), bits.code()  # references, gaps, width, height
+        bits.take(1)
+        bits.skip(2)
+        bits.skip(min(bits.code(), _MAX_CYCLE))
+    bits.skip(1)  # references
+    bits.take(1)  # gaps
+    bits.skip(2)  # width, height
     return number, _Sequence(frame_bits, not bits.take(1), separate)
 
 
@@ -167,6 +170,11 @@ class _Bits:
         """Return the next so many bits as a number."""
         self._left = max(0, self._left - count)
         return self._value >> self._left & (1 << count) - 1
+
+    def skip(self, count: int) -> None:
+        """Pass over so many numbers of variable length."""
+        for _ in range(count):
+            self.code()
 
     def code(self) -> int:
         """Return the next number of variable length, section 9.1; a signed one as its code."""

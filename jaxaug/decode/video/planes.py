@@ -18,7 +18,15 @@ _BT709 = (1, 7)
 _BT2020 = (9, 10)
 _WIDE = 2  # the range 0 to 255
 BT601, BT709, BT2020 = 0, 1, 2
+_UNREAD = {
+    8: "YCgCo",
+    11: "YDzDx",
+    12: "derived from primaries",
+    13: "derived from primaries",
+    14: "ICtCp",
+}
 ORIENTATIONS = (1, 8, 3, 6)  # of EXIF 2.3, by counter-clockwise quarter turns
+_MIRRORED = (4, 7, 2, 5)  # the same behind a reflection of top to bottom
 Size = tuple[int, int]  # (height, width)
 
 
@@ -64,21 +72,22 @@ def planes_of(frame: Any, codec: Codec) -> Planes:
       codec: of its stream.
 
     Raises:
-      DecodeError: it is turned by another angle than quarter turns.
+      DecodeError: it is turned by another angle than quarter turns, or has colors of another kind.
     """
     told = seen(codec, frame)
     turns = quarter_turns(told.rotation or 0)
     name = told.pixels
     # Turned, the pixel that has chroma for itself at an odd end would be the first.
-    odd = turns % 2 and (frame.height % 2 or frame.width % 2)
+    odd = (turns or told.mirrored) and (frame.height % 2 or frame.width % 2)
     if odd or name not in BITS:
         name = "yuvj444p" if color_of(told).full_range else "yuv444p"
         frame = frame.reformat(format=name)
         told = dataclasses.replace(told, pixels=name)
-    luma, cb, cr = (_plane(plane, BITS[name], turns) for plane in frame.planes[:3])
+    luma, cb, cr = (_plane(plane, BITS[name], told) for plane in frame.planes[:3])
     chroma = np.empty((2, *cb.shape), np.uint8)
     chroma[0], chroma[1] = cb, cr
-    return Planes(luma, chroma, color_of(told), ORIENTATIONS[turns])
+    orientation = (_MIRRORED if told.mirrored else ORIENTATIONS)[turns]
+    return Planes(luma, chroma, color_of(told), orientation)
 
 
 def seen(codec: Codec, frame: Any) -> Codec:
@@ -115,16 +124,20 @@ def color_of(codec: Codec) -> Color:
 
 
 def _matrix(space: int) -> int:
+    if space in _UNREAD:
+        raise DecodeError(f"the matrix of its colors is {_UNREAD[space]}, which is not read")
     return BT709 if space in _BT709 else BT2020 if space in _BT2020 else BT601
 
 
-def _plane(plane: Any, bits: int, turns: int) -> np.ndarray:
-    """Return a plane as uint8[h, w], turned: a view of FFmpeg's memory, or rounded of more bits."""
+def _plane(plane: Any, bits: int, codec: Codec) -> np.ndarray:
+    """Return a plane as uint8[h, w], upright: of FFmpeg's memory, or rounded of more bits."""
     stored = np.uint8 if bits == 8 else np.dtype("<u2")
     values = np.frombuffer(plane, stored).reshape(plane.height, -1)[:, : plane.width]
     if bits > 8:
         rounded = (values + np.uint16(1 << bits - 9)) >> np.uint16(bits - 8)
         values = np.minimum(rounded, 255).astype(np.uint8)
+    turns = quarter_turns(codec.rotation or 0)
+    values = values[::-1] if codec.mirrored else values
     return np.rot90(values, turns) if turns else values
 
 

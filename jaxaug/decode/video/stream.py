@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxaug._install import install_command
 from jaxaug.decode._memory_file import MemoryFile
-from jaxaug.decode.video.container import find_container
+from jaxaug.decode.video.container import find_container, is_mirrored
 from jaxaug.decode.video.fields import SecondFields
 from jaxaug.decode.video.references import References
 from jaxaug.decode.video.table import NONE, Codec, Run, Table
@@ -110,11 +110,18 @@ class VideoFile:
         stream = self._container.streams.best("video")
         if stream is None or stream.codec_context is None:
             raise DecodeError("it has no video stream that can be decoded")
+        if stream.disposition & av.stream.Disposition.attached_pic:
+            raise DecodeError("it is a sound with a picture attached, not a video")
         self._context = stream.codec_context
         self._context.thread_count = 1  # rows are decoded side by side
         self._context.options = {"max_pixels": str(max_pixels)}  # the stream may say more later
         check_pixels(self._context.height, self._context.width, max_pixels)
+        mirrored = kind == "mov" and is_mirrored(self._data, stream.id)
         table, packets = read_table(self._container, stream, kind, self._data)
+        if mirrored:
+            table = dataclasses.replace(
+                table, codec=dataclasses.replace(table.codec, mirrored=True)
+            )
         if packets:  # the container changes them: Matroska may leave out how each of them begins
             self.whole = False
             self._data = memoryview(b"".join(packets))
@@ -154,9 +161,9 @@ def read_table(
             rows[-1] = rows[-1].joined(idle, len(content))
             packets[-1] = b"".join((packets[-1], content))
             continue
-        times = (NONE if time is None else time for time in (packet.pts, packet.dts))
-        flags = (references.begins(packet), not hidden, idle)
-        rows.append(_Row(*times, *flags, offset, len(content)))
+        pts, dts = (NONE if time is None else time for time in (packet.pts, packet.dts))
+        begins = references.begins(packet)
+        rows.append(_Row(pts, dts, begins, not hidden, idle, offset, len(content)))
         packets.append(content if offset < 0 else data[offset : offset + len(content)])
     # AVI has no times of presentation: for packets of these codecs FFmpeg makes them up, and also
     # for packets that held several frames.

@@ -30,6 +30,7 @@ class Codec:
       tag, pixels: the container's name of the codec, and FFmpeg's of the format of the pixels.
       space, range: FFmpeg's AVColorSpace and AVColorRange as the container has them.
       rotation: counter-clockwise degrees that make frames upright; None where each of them tells.
+      mirrored: frames are mirrored top to bottom before they are turned.
       chroma_left: chroma of half the size lies on the left of two columns, not between them.
       unordered: the container has times of decoding alone, and frames come in another order.
     """
@@ -43,6 +44,7 @@ class Codec:
     space: int = 2
     range: int = 0
     rotation: int | None = None
+    mirrored: bool = False
     chroma_left: bool = False
     unordered: bool = False
 

@@ -26,6 +26,23 @@ def sound_only() -> bytes:
     return file.getvalue()
 
 
+def sound_with_picture() -> bytes:
+    """As a player shows it: the cover of an album."""
+    file = io.BytesIO()
+    with av.open(file, "w", "mp4") as output, av.open(io.BytesIO(sound_only())) as sound:
+        stream = output.add_stream_from_template(sound.streams.audio[0])
+        cover = output.add_stream("mjpeg", 1, width=32, height=16, pix_fmt="yuvj420p")
+        cover.disposition = av.stream.Disposition.attached_pic
+        picture = av.VideoFrame.from_ndarray(np.zeros((16, 32, 3), np.uint8))
+        output.mux(cover.encode(picture))
+        output.mux(cover.encode(None))
+        for packet in sound.demux(audio=0):
+            if packet.size:
+                packet.stream = stream
+                output.mux(packet)
+    return file.getvalue()
+
+
 def no_moov() -> bytes:
     data = kind("h264")
     return data.replace(b"moov", b"free")
@@ -45,6 +62,7 @@ def test_each_fault_has_its_reason():
     assert reason(b"GIF89a" + bytes(400)).startswith("it is no video")  # as MPEG-TS begins
     assert reason(b"#EXTM3U\nhttp://example.org/a.ts\n").startswith("it is no video")
     assert "never finished" in reason(no_moov())
+    assert reason(sound_with_picture()) == "it is a sound with a picture attached, not a video"
     assert reason(sound_only()) == "it has no video stream that can be decoded"
     assert reason(kind("h264"), max_pixels=3000) == "48 x 64 pixels are more than max_pixels=3000"
 

@@ -10,11 +10,12 @@ import av
 import numpy as np
 import pytest
 
-from jaxaug.decode import decode_video
+from jaxaug.decode import Encoded, decode_video
 from jaxaug.decode.video.fields import SecondFields
 from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.planes import planes_of
 from jaxaug.decode.video.references import References
+from jaxaug.decode.video.stored import read_videos
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Codec, Table, plan_runs
 from jaxaug.errors import DecodeError
@@ -143,6 +144,38 @@ def test_turned_videos_are_upright(name, degrees):
     np.testing.assert_array_equal(found[7].chroma, chroma)
     siting = {0: (0, -1), 90: (-1, 0), 180: (0, 1), 270: (1, 0)}[degrees]
     assert found[7].color[2:] == (siting if name == "h264" else (0, 0))
+
+
+@pytest.mark.parametrize("degrees, orientation", [(0, 4), (90, 5), (180, 2), (270, 7)])
+def test_mirrored_videos_are_upright(degrees, orientation):
+    data = turned(kind("h264"), degrees, mirrored=True)
+    planes = decoded(data, [7])[0][7]
+    stored = planes_of(all_frames(kind("h264"))[7], Codec())
+    np.testing.assert_array_equal(planes.luma, np.rot90(stored.luma[::-1], -degrees // 90))
+    chroma = np.rot90(stored.chroma[:, ::-1], -degrees // 90, axes=(1, 2))
+    np.testing.assert_array_equal(planes.chroma, chroma)
+    assert planes.orientation == orientation
+    (table,) = read_videos(Encoded.from_bytes([data])).tables
+    with VideoFile(memoryview(data), MAX_PIXELS, Table.from_bytes(table)) as file:
+        (again,) = decode_frames(file, np.array([7]))
+    np.testing.assert_array_equal(again.planes.luma, planes.luma)
+
+
+@pytest.mark.parametrize("degrees, mirrored", [(180, False), (0, True), (90, False)])
+def test_turned_videos_of_odd_sides_have_the_colors_of_their_pixels(degrees, mirrored):
+    """A row of chroma that has one row of luma is the last of a frame, not the first."""
+    data = video(3, (37, 53), codec="libvpx-vp9", deadline="realtime")
+    upright = decode_video(data)[:, ::-1] if mirrored else decode_video(data)
+    found = decode_video(turned(data, degrees, mirrored))
+    wanted = np.rot90(upright, -degrees // 90, axes=(1, 2)).astype(int)
+    assert np.abs(found - wanted).mean() < 3
+
+
+def test_colors_of_a_matrix_of_another_kind_are_refused():
+    frame = av.VideoFrame.from_ndarray(np.zeros((48, 32), np.uint8), format="yuv420p")
+    frame.colorspace = 8
+    with pytest.raises(DecodeError, match="the matrix of its colors is YCgCo, which is not read"):
+        planes_of(frame, Codec())
 
 
 REFRESHED = {"x264-params": "intra-refresh=1:keyint=6"}

@@ -50,7 +50,8 @@ def engine_form(codec: Codec, whole_chroma: bool, silent: bool) -> Form | None:
     if form.whole != whole_chroma:  # the host interpolates chroma
         return None
     odd = codec.height % 2 or codec.width % 2
-    if odd and quarter_turns(codec.rotation or 0) % 2:  # the host has whole chroma then
+    # Those that are mirrored are the host's, and so are odd ones that it turns with whole chroma.
+    if codec.mirrored or (odd and quarter_turns(codec.rotation or 0)):
         return None
     return form if _fits(codec, capabilities(form)) else None
 
