@@ -10,15 +10,12 @@ import signal
 import jax
 import pytest
 
-from tests.contexts import share_contexts
-
 # Against deadlocks of jax before 0.12, see `iterators/loader/cpu_threads.py`.
 os.environ.setdefault("NPROC", "64")
 jax.config.update("jax_num_cpu_devices", 8)
 # Tracing allocates so much that the collector, behind which JAX cleans up each time, took a seventh
 # of the processor time of tests that compile. Tests of what must be collected call it.
 gc.set_threshold(50_000, 20, 50)
-share_contexts()
 
 
 @pytest.fixture(autouse=True)

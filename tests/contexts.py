@@ -1,4 +1,8 @@
-"""Contexts of MLIR that several programs of the tests share."""
+"""A plugin of pytest for tests that lower programs in one thread: they share contexts of MLIR.
+
+JAX makes one, with all dialects, for each program: a fifth of the processor time of an eager
+operation. Nothing promises that threads, as those of a Loader, may share one.
+"""
 
 import functools
 import itertools
@@ -8,10 +12,7 @@ from jax._src.interpreters import mlir
 PROGRAMS = 64  # of a context, which is then freed with what it holds
 
 
-def share_contexts() -> None:
-    """JAX makes a context, with all dialects, for each program that it lowers: a fifth of the
-    processor time of an eager operation.
-    """
+def pytest_configure():
     if make := getattr(mlir, "make_ir_context", None):
         number = itertools.count()
         latest = functools.lru_cache(1)(lambda _: make())

@@ -9,7 +9,6 @@ import functools
 import jax
 
 from jaxaug import augment
-from tests.contexts import share_contexts
 
 
 def one_program(call):
@@ -23,6 +22,5 @@ def one_program(call):
 
 
 def pytest_configure():
-    share_contexts()
     for kind in (augment.Transform, augment.Compose, augment.GroupOp):
         kind.__call__ = one_program(kind.__call__)
