@@ -23,7 +23,6 @@ WHOLE = np.iinfo(np.int64).max  # an end behind that of all values
 
 def release_nothing(readers: Any) -> None:
     """Do nothing: the arrays keep their own memory."""
-    del readers
 
 
 class Decoded(NamedTuple):
@@ -130,7 +129,6 @@ class ColumnDecoder:
         Raises:
           ValueError, TypeError: the column holds what cannot be decoded.
         """
-        del column, siblings
         return self
 
     def within(self, bound: float) -> "ColumnDecoder":
@@ -140,7 +138,6 @@ class ColumnDecoder:
         not `on_device`, in the shapes of the new `forms`, and `place` gives the first parts of the
         entries. A decoder without lengths stays as it is. See `iterators.Buckets`.
         """
-        del bound
         return self
 
     def exceeds(self, arrays: Mapping[str, Any]) -> np.ndarray:
@@ -155,12 +152,10 @@ class ColumnDecoder:
         Args:
           arrays: those of `decode_rows` that are not named here, of NumPy or JAX.
         """
-        del arrays
         return {}
 
     def expected_extents(self, column: Column) -> Mapping[str, np.ndarray]:
         """Return the `extents` of all records, or of a sample, before any is decoded."""
-        del column
         return {}
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
@@ -176,7 +171,6 @@ class ColumnDecoder:
           devices: they share the rows of a batch equally, in order.
           deterministic: several processes decode the same records and need the same values.
         """
-        del devices, deterministic
         return self
 
     @property
@@ -192,7 +186,6 @@ class ColumnDecoder:
           span: the part of each that the record is.
           keys: as `decode_rows` will be given them.
         """
-        del stored, span
         return np.tile([0, WHOLE], (len(keys), 1))
 
     def check_rows(self, values: Values, stored: Any) -> tuple[Any, dict[int, str]]:
@@ -208,7 +201,6 @@ class ColumnDecoder:
           What `decode_rows` is given: None, a list of n, or a NamedTuple of columns [n, ...], so
           that rows may be replaced. And the bad ones.
         """
-        del values, stored
         return None, {}
 
     def decode_rows(
@@ -250,7 +242,6 @@ class ColumnDecoder:
           siblings: those of the columns that come before this one, by name.
           valid: bool, False for a row without a record.
         """
-        del siblings, valid
         return {entry: row[key] for entry, key in zip(self.entries(name), self.forms())}
 
     def entries(self, name: str) -> tuple[str, ...]:
@@ -263,12 +254,10 @@ class ColumnDecoder:
 
         Entries that are not named, and those of other dtypes, are 0.
         """
-        del name
         return {}
 
     def original(self, values: Values) -> "np.ndarray | None":
         """Return the whole value of one record, to look at; None where there is none to show."""
-        del values
         return None
 
     def notes(
@@ -282,12 +271,10 @@ class ColumnDecoder:
           ignores: ignores(output, entry) is True where a function of the user's returns an `output`
             that does not depend on `entry` of the sample.
         """
-        del name, spec, ignores
         return []
 
     def check_transform(self, name: str, transform: Any) -> None:
         """Raise ValueError where a transform contradicts this decoder."""
-        del name, transform
 
     def close(self) -> None:
         """End what `open` started."""

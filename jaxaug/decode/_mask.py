@@ -350,7 +350,6 @@ class MaskArray(ColumnDecoder):
     def place(
         self, name: str, row: Mapping[str, Array], siblings: Mapping[str, Any], valid: Array
     ) -> dict[str, Array]:
-        del valid
         mask = row["stored"]
         image = siblings[self.of]
         if "size" not in image:  # an array that fills its canvas

@@ -278,14 +278,12 @@ class Audio(ColumnDecoder):
 
     def open(self, devices: Sequence[Device], deterministic: bool) -> "AudioReader":
         """Return the threads that decode."""
-        del devices, deterministic
         return AudioReader(self)
 
     def place(
         self, name: str, row: Mapping[str, Array], siblings: Mapping[str, Any], valid: Array
     ) -> dict[str, Array]:
         """Return the clips at their rate, and what is known of them."""
-        del siblings, valid
 
         def clip(samples: Array, length: Array) -> tuple[Array, Array]:
             return self._clip(samples, length, row["ratio"])
@@ -344,7 +342,6 @@ class AudioReader:
 
     def check_rows(self, values: Encoded, stored: Any) -> tuple[list[Any], dict[int, str]]:
         """Return the headers of n sounds; see `ColumnDecoder`."""
-        del stored
         parts = [self._part(values, row) for row in range(len(values.lengths))]
         bad = [row for row, part in enumerate(parts) if isinstance(part, AudioError)]
         return parts, {row: str(parts[row]) for row in bad}

@@ -144,7 +144,6 @@ class Video(ColumnDecoder):
 
     def fit(self, column: Column, siblings: Mapping[str, ColumnDecoder]) -> "Video":
         """Return the decoder with its canvas, and the form of its chroma."""
-        del siblings
         if not isinstance(column.example, Encoded):
             raise TypeError(
                 f"column {column.name!r} must be encoded videos, got "
@@ -196,14 +195,12 @@ class Video(ColumnDecoder):
 
     def open(self, devices: Sequence[Device], deterministic: bool) -> "VideoReader":
         """Return the host half, with its threads; every backend gives the same planes."""
-        del deterministic
         return VideoReader(self, _make_backend(self, devices))
 
     def place(
         self, name: str, row: Mapping[str, Array], siblings: Mapping[str, Any], valid: Array
     ) -> dict[str, Array]:
         """Return the clips in RGB, zero outside of the video and where it has ended."""
-        del siblings
         size = jnp.where(valid, row["size"], jnp.asarray(self.canvas, jnp.int32))
         shown = row["frame"] >= 0 if self.pad == "mask" else jnp.ones_like(row["frame"], bool)
         color = row["color"].astype(jnp.int32)
@@ -365,7 +362,6 @@ class VideoReader:
         keys: np.ndarray,
     ) -> Decoded:
         """Return the clips of n videos; see `ColumnDecoder`."""
-        del siblings
         if os.getpid() != self._process:
             raise RuntimeError("this Loader was made before this process was forked: make it anew.")
         count = len(wanted)

@@ -98,4 +98,3 @@ class HostCanvases:
 
     def release(self, readers: Any) -> None:
         """Do nothing: the arrays keep their own memory."""
-        del readers

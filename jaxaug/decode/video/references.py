@@ -98,7 +98,6 @@ def nal_units(data: bytes | memoryview, length_bytes: int) -> Iterator[int]:
 
 def _h264_idle(header: int, second: int) -> bool | None:
     """Return True for a slice to which no frame refers; None for no slice."""
-    del second
     return header >> 5 & 3 == 0 if 1 <= header & 31 <= 5 else None
 
 

@@ -164,7 +164,6 @@ class Volume(ColumnDecoder):
 
     def open(self, devices: Sequence[Device], deterministic: bool) -> "VolumeReader":
         """Return the threads that decode."""
-        del devices, deterministic
         return VolumeReader(self)
 
     def original(self, values: Values) -> np.ndarray:
@@ -221,7 +220,6 @@ class VolumeReader:
 
     def check_rows(self, values: Encoded, stored: Any) -> tuple[list[Any], dict[int, str]]:
         """Return the volumes of n files, not yet read; see `ColumnDecoder`."""
-        del stored
         rows = range(len(values.lengths))
         opened = list(self._threads.map(lambda row: self._open(values, row), rows))
         errors = (

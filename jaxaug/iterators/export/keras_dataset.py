@@ -58,7 +58,6 @@ class KerasDataset(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """Return the next batch, whichever `index` Keras has shuffled."""
-        del index
         if self._begins:
             self._begins = False
             if self._only_built():

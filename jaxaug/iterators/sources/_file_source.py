@@ -48,7 +48,6 @@ class FileSource:
 
     def _span_of(self, indices: np.ndarray) -> Span | None:
         """Return the parts of their files that records are; None where all are whole."""
-        del indices
         return None
 
     def untrusting(self) -> Self:

@@ -113,7 +113,6 @@ class FileList(FileSource, TextSource):
         return None if self._span is None else self._span.take(indices)
 
     def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> list[dict[str, str]]:
-        del names
         return [self._text(index) for index in indices.tolist()]
 
     def _text(self, index: int) -> dict[str, str]:

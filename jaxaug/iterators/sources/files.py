@@ -83,7 +83,6 @@ class Files(FileSource, TextSource):
         return join_columns({self._column: files}, columns)
 
     def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> list[dict[str, str]]:
-        del names
         return [{name: column[i] for name, column in self._texts.items()} for i in indices.tolist()]
 
     def describe(self, index: int) -> dict[str, Any]:

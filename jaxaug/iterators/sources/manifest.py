@@ -104,7 +104,6 @@ class Manifest(FileSource, TextSource):
         return join_columns({"audio": files}, columns)
 
     def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> list[dict[str, str]]:
-        del names
         return [self._texts[index] for index in indices.tolist()]
 
     def describe(self, index: int) -> dict[str, Any]:

@@ -131,7 +131,6 @@ class InMemory(TextSource):
         return {"record": index}
 
     def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> list[dict[str, str]]:
-        del names
         return [{name: column[i] for name, column in self._texts.items()} for i in indices.tolist()]
 
     def fingerprint(self) -> str:

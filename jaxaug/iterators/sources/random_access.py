@@ -151,7 +151,6 @@ class RandomAccess(TextSource):
         return found
 
     def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> Iterator[Mapping]:
-        del names
         for number, item in zip(indices.tolist(), self._ask(indices.tolist())):
             fields = None if isinstance(item, Exception) else _items.fields_of(item)
             if fields is None:

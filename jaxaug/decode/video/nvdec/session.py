@@ -153,7 +153,6 @@ class Session:
 
     def _on_sequence(self, user: Any, found: Any) -> int:
         """Return how many surfaces the decoder has, which suits the headers of a video then."""
-        del user
         self._guarded(self._suit)(nv.Format.from_buffer_copy(found.contents))
         return 0 if self._state.error else self._made.surfaces
 

@@ -150,7 +150,6 @@ class Chunked(PackedSource):
     def _texts(
         self, reader: BlockReader, start: int, stop: int, names: Sequence[str]
     ) -> dict[str, Any]:
-        del names
         record = reader.at(start, stop - start)
         fields = self._split(reader, record, 0)
         texts = {field.name for field in self._fields if field.kind == "str"}

@@ -90,7 +90,6 @@ def _image_sides(columns: Columns) -> Sides:
 
 def _image_headers(columns: Columns, starts: np.ndarray, indices: np.ndarray) -> Headers:
     """Return the headers of images; `reason` stays empty."""
-    del starts
     facts = {name: columns[_HEADER + name][indices] for name in _IMAGE}
     facts |= {name: facts[name].astype(np.int32) for name in ("height", "width")}
     return Headers(**facts, reason=no_reasons(len(indices)), layout=no_layouts(len(indices)))

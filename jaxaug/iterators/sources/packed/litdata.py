@@ -168,7 +168,6 @@ def _from_batches(data: np.ndarray, size: int) -> np.ndarray:
 
 def _from_rows(data: np.ndarray, size: int, fields: list[Field]) -> np.ndarray:
     """Return the chunk whose items are rows of Arrow behind an empty table (item_loader.py)."""
-    del size
     arrow = importlib.import_module("pyarrow")
     length = int.from_bytes(data[-12:-8], "little")
     table = arrow.ipc.open_file(arrow.BufferReader(data[-12 - length : -12])).read_all()

@@ -114,7 +114,6 @@ class Cached:
         self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, keeper: object
     ) -> None:
         """Have the blocks of ranges kept that will be wanted, by the folder as long as it can."""
-        del keeper
         self._locate(_distinct(*self._touched(files, offsets, lengths)))
 
     def _touched(
