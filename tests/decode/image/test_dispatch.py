@@ -14,9 +14,9 @@ from jaxaug.decode.image.nvjpeg.dispatch import (
     Batch,
     assign_backends,
     leave_rare_samplings,
+    order_for_engines,
     slot_bytes,
 )
-from jaxaug.decode.image.nvjpeg.engine_images import order_for_engines
 from tests.decode.samples import JPEGS, PICTURE, insert, patch_sof, segment
 from tests.images import encode, picture
 

@@ -5,8 +5,14 @@ import numpy as np
 from jaxaug.decode import Encoded, read_headers
 from jaxaug.decode._types import memory_view
 from jaxaug.decode.image.canvas import fit_size
-from jaxaug.decode.image.nvjpeg.dispatch import ENGINE, HOST, SLOT, Batch, assign_backends
-from jaxaug.decode.image.nvjpeg.engine_images import images_for_engines
+from jaxaug.decode.image.nvjpeg.dispatch import (
+    ENGINE,
+    HOST,
+    SLOT,
+    Batch,
+    assign_backends,
+    images_for_engines,
+)
 from jaxaug.decode.image.orientation import steps
 from tests.decode.fake_gpu import WHOLE
 from tests.images import encode, jpegs, picture

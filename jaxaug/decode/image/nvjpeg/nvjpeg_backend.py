@@ -40,8 +40,12 @@ from jaxaug._typing import Device
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image.backend import DecodedPixels
 from jaxaug.decode.image.nvjpeg.canvas_buffers import CanvasBuffer
-from jaxaug.decode.image.nvjpeg.dispatch import Batch, assign_backends, leave_rare_samplings
-from jaxaug.decode.image.nvjpeg.engine_images import images_for_engines
+from jaxaug.decode.image.nvjpeg.dispatch import (
+    Batch,
+    assign_backends,
+    images_for_engines,
+    leave_rare_samplings,
+)
 from jaxaug.decode.image.nvjpeg.gpu import Gpu, GpuResult
 from jaxaug.decode.image.nvjpeg.host_threads import all_results
 from jaxaug.decode.image.parse.headers import Headers
