@@ -36,6 +36,7 @@ LooseSource = ImageFolder | FileList | PairedFolders
 MASK = "seg"  # the extension of a mask begins with it: key.seg.png
 
 _DECODED_TOGETHER = 128  # images
+_SECONDS = 1.0  # in which reads are measured, at least
 _PARTIAL = ".part"  # the end of the name of a folder that is being written
 _JPEG_NAMES = {"jpe": "jpg", "jfif": "jpg"}  # other names of the same format, which few tools know
 
@@ -215,18 +216,13 @@ def pack_decoded(source: Source, folder: PathLike, side: int) -> tuple[int, int]
         return loader.stats["kept_records"], loader.stats["kept_bytes"]
 
 
-def measure_reads(source: Source, seconds: float = 1.0) -> float:
-    """Return the records/s of a source in random order, each byte copied once into memory.
-
-    Args:
-      source: what to read.
-      seconds: how long to read at least.
-    """
+def measure_reads(source: Source) -> float:
+    """Return the records/s of a source in random order, each byte copied once into memory."""
     generator = np.random.default_rng(0)
     records = 0
     started = time.perf_counter()
     elapsed = 0.0
-    while elapsed < seconds:
+    while elapsed < _SECONDS:
         for encoded in _files(source.read(generator.integers(0, len(source), 256))):
             for row in range(256):
                 bytes(encoded.view(row))
