@@ -33,12 +33,12 @@ from jaxaug.augment._warp.interpolate import (
     resample,
     warp_image,
 )
-from jaxaug.augment._warp.sides import as_swaps
 from jaxaug.augment._warp.targets import (
     BOXES_ELSEWHERE,
     MASK_FILL,
     Targets,
     as_added,
+    as_swaps,
     mask_value,
     spread,
 )

@@ -1,7 +1,7 @@
 """The entries of a sample that move with its image."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 from jax import lax
@@ -9,7 +9,7 @@ from jax import lax
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Sample
 from jaxaug._warn import warn_once
-from jaxaug.augment._base import Canvas, ImageInfo, is_pixels, stored_as
+from jaxaug.augment._base import Canvas, ImageInfo, is_pixels, plain, stored_as
 from jaxaug.augment._warp.boxes import (
     as_boxes,
     as_points,
@@ -22,7 +22,6 @@ from jaxaug.augment._warp.boxes import (
 )
 from jaxaug.augment._warp.fusion import SettledResampling
 from jaxaug.augment._warp.interpolate import in_range, read_exactly, resample
-from jaxaug.augment._warp.sides import Swaps, check_swaps, swapped
 from jaxaug.augment._warp.warp import Warp
 from jaxaug.augment._xla import barrier
 
@@ -32,6 +31,8 @@ _OWN_KIND = KINDS[2:]  # names that say their kind
 BOXES_ELSEWHERE = ("bbox", "bboxes")  # of boxes, in other libraries
 POINTS_ELSEWHERE = ("joints", "landmarks", "points")  # of keypoints
 _PLANES = ("map", "mask", "masks")  # kinds with pixels, beside images
+Swaps: TypeAlias = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+_JOINTS = "keypoints"  # whose pairs are rows; those of other entries are values
 
 
 class Targets(NamedTuple):
@@ -77,7 +78,7 @@ class Targets(NamedTuple):
                 inside = self.inside.box_format
                 begun[name] = convert_bounding_box_format(begun[name], self.box_format, inside)
         if self.swap:
-            check_swaps(begun, self.swap)
+            _check_swaps(begun, self.swap)
         return begun
 
     def finish(self, sample: Sample, used: Array | None) -> Sample:
@@ -115,7 +116,7 @@ class Targets(NamedTuple):
             moved[name] = self._moved(kind, sample[name], source.extent, warp, settings)
             if kind == "polygons":
                 moved[name] = _vertices(name, moved, sample[name])
-        return swapped(moved, self.swap, warp.mirrors) if self.swap else moved
+        return _swapped(moved, self.swap, warp.mirrors) if self.swap else moved
 
     def _moved(
         self, kind: str, value: Array, extent, warp: Warp, settings: SettledResampling
@@ -276,3 +277,81 @@ def _planes_first(kind: str, planes: Array, ndim: int) -> Array:
     if ndim == 2:
         return planes[:, :, 0]
     return jnp.moveaxis(planes, 2, 0) if kind == "masks" else planes
+
+
+# ---- what changes sides when an image is mirrored: joints, and classes, of left and right
+
+
+def as_swaps(name: str, value: Any) -> Swaps:
+    """Return {entry: pairs}, or the pairs of "keypoints", as pairs of a name and pairs."""
+    value = plain(tuple(value.items()) if isinstance(value, Mapping) else value)
+    if _are_pairs(value):
+        value = ((_JOINTS, value),) if value else ()
+    named = isinstance(value, tuple) and all(
+        isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) for each in value
+    )
+    if not named or not all(_are_pairs(pairs) for _, pairs in value):
+        raise ValueError(
+            f"`{name}` must be pairs of joints, such as ((1, 2), (3, 4)), or a dict of entries and"
+            f" their pairs, such as {{'keypoints': ((1, 2),), 'box_labels': ((5, 6),)}}, got"
+            f" {value!r}: ints of at least 0, each once."
+        )
+    return tuple((entry, pairs) for entry, pairs in value if pairs)
+
+
+def _are_pairs(value: Any) -> bool:
+    """Return True for pairs of ints of at least 0, none of them twice."""
+    if not isinstance(value, tuple):
+        return False
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+        return False
+    numbers = [number for pair in value for number in pair]
+    whole = all(isinstance(number, int) and number >= 0 for number in numbers)
+    return whole and len(set(numbers)) == len(numbers)
+
+
+def _check_swaps(sample: Sample, swaps: Swaps) -> None:
+    """Raise where an entry has not the joints, or not the integers, that `swaps` names."""
+    for name, pairs in swaps:
+        if name not in sample:
+            continue
+        value = jnp.asarray(sample[name])
+        if name != _JOINTS and not jnp.issubdtype(value.dtype, jnp.integer):
+            raise TypeError(
+                f"`swap` exchanges classes of {name!r}, integers, got {value.dtype}: name joints"
+                f" {_JOINTS!r}."
+            )
+        largest = max(number for pair in pairs for number in pair)
+        if name == _JOINTS and largest >= value.shape[-2]:
+            raise ValueError(
+                f"`swap` names joint {largest}, got 'keypoints' {value.shape} with"
+                f" {value.shape[-2]} joints: they are counted from 0."
+            )
+
+
+def _swapped(sample: Sample, swaps: Swaps, mirrors: Array | bool) -> Sample:
+    """Return `sample` with joints and classes exchanged where its image was mirrored."""
+    if mirrors is False:
+        return sample
+    changed = dict(sample)
+    for name, pairs in swaps:
+        if name in sample:
+            value = jnp.asarray(sample[name])
+            exchange = _joints if name == _JOINTS else _classes
+            changed[name] = jnp.where(mirrors, exchange(value, pairs), value)
+    return changed
+
+
+def _joints(points: Array, pairs: tuple[tuple[int, int], ...]) -> Array:
+    order = list(range(points.shape[-2]))
+    for left, right in pairs:
+        order[left], order[right] = right, left
+    return jnp.take(points, jnp.array(order, jnp.int32), axis=-2)
+
+
+def _classes(values: Array, pairs: tuple[tuple[int, int], ...]) -> Array:
+    changed = values
+    for left, right in pairs:
+        changed = jnp.where(values == left, jnp.asarray(right, values.dtype), changed)
+        changed = jnp.where(values == right, jnp.asarray(left, values.dtype), changed)
+    return changed
