@@ -64,7 +64,7 @@ class RandomSizedBoxSafeCrop(BoxCrop):
     def make_params(self, key: Key, info: ImageInfo) -> Window:
         """Draw the window."""
         numbers = uniform(key, shape=(6,))
-        height, width = (jnp.asarray(side, jnp.float32) for side in info.extent)
+        height, width = map(jnp.float32, info.extent)
         point = jnp.stack([numbers[4] * width, numbers[5] * height] * 2)
         hull = point
         if info.boxes is not None and info.boxes.shape[0]:
@@ -104,7 +104,7 @@ class RandomCropNearBox(BoxCrop):
     def make_params(self, key: Key, info: ImageInfo) -> Window:
         """Draw the box and the shifts."""
         numbers = uniform(key, shape=(5,))
-        height, width = (jnp.asarray(side, jnp.float32) for side in info.extent)
+        height, width = map(jnp.float32, info.extent)
         # Not zeros, which would be no values of the sample on an explicit mesh.
         box = jnp.stack([width - width, height - height, width, height])
         if info.boxes is not None and info.boxes.shape[0]:
@@ -137,7 +137,7 @@ def _one_of(boxes: Array, number: Array, otherwise: Array) -> Array:
 
 def _window(low: Array, high: Array, info: ImageInfo) -> Window:
     """Return whole pixels inside of the image that hold (x, y) low to high, at least one."""
-    height, width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
+    height, width = map(jnp.int32, info.height_width)
     left, top = jnp.floor(low).astype(jnp.int32)
     right, bottom = jnp.ceil(high).astype(jnp.int32)
     left = jnp.clip(left, 0, width - 1)
@@ -263,7 +263,7 @@ class RandomIoUCrop(Geometric):
 
     def _windows(self, numbers: Array, info: ImageInfo) -> Array:
         """Return int32[rounds * trials, 4] windows (top, left, height, width)."""
-        height, width = (jnp.asarray(side, jnp.float32) for side in info.extent)
+        height, width = map(jnp.float32, info.extent)
         shares = between(numbers[:2], self.min_scale, self.max_scale)
         heights = jnp.floor(height * shares[0])
         widths = jnp.floor(width * shares[1])

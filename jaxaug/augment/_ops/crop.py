@@ -127,7 +127,7 @@ def resized_crop(
     Differs from torchvision in that an int `size` means a square.
     """
     corner = (top, left)
-    window = jnp.stack([jnp.asarray(side, jnp.int32) for side in (height, width)])
+    window = jnp.stack(list(map(jnp.int32, (height, width))))
     return warp_image(
         image,
         resized_window(corner, window, (image.shape[0], image.shape[1]), as_size("size", size)),
@@ -247,7 +247,7 @@ class RandomCrop(Geometric):
         numbers = uniform(key, shape=(2,))
         top = self._place(numbers[0], info, 0)
         left = self._place(numbers[1], info, 1)
-        return Window(top, left, *(jnp.asarray(side, jnp.int32) for side in self.size))
+        return Window(top, left, *map(jnp.int32, self.size))
 
     def warp(self, params: Window, info: ImageInfo) -> Warp:
         """Return the shift to the window."""
@@ -335,7 +335,7 @@ class RandomResizedCrop(WindowCrop):
     def make_params(self, key: Key, info: ImageInfo) -> Window:
         """Draw the window."""
         numbers = uniform(key, shape=(2 * _TRIES + 2,))
-        full = [jnp.asarray(side, jnp.int32) for side in info.height_width]
+        full = list(map(jnp.int32, info.height_width))
         full_height, full_width = (side.astype(jnp.float32) for side in full)
         share = between(numbers[:_TRIES], *self.scale)
         ratio = jnp.exp(between(numbers[_TRIES : 2 * _TRIES], *map(log, self.ratio)))

@@ -332,7 +332,7 @@ class XYMasking(Occlusion):
         most = self.columns[1] + self.rows[1]
         numbers = uniform(key, shape=(2 * most + 2,))
         upright = jnp.arange(most, dtype=jnp.int32) < self.columns[1]
-        image_height, image_width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
+        image_height, image_width = map(jnp.int32, info.height_width)
         height = _share_of(info.extent[0], between(numbers[:most], *self.height))
         width = _share_of(info.extent[1], between(numbers[:most], *self.width))
         height = jnp.where(upright, image_height, height)
@@ -389,7 +389,7 @@ class GridDropout(Occlusion):
     def make_params(self, key: Key, info: ImageInfo) -> Grid:
         """Draw the grid."""
         numbers = uniform(key, shape=(4,))
-        shorter = jnp.minimum(*(jnp.asarray(side, jnp.float32) for side in info.extent))
+        shorter = jnp.minimum(*map(jnp.float32, info.extent))
         # Without a turn whole periods and offsets, so that all squares have the same size.
         period = jnp.maximum(jnp.round(shorter * between(numbers[0], *self.cell)), 2.0)
         offset = jnp.floor(numbers[1:3] * period)

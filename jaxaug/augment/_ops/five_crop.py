@@ -138,7 +138,7 @@ class _Placed(Geometric):
                 " Resize into `before`."
             )
         fits = info.size is None
-        rows, columns = (jnp.asarray(side, jnp.float32) for side in info.height_width)
+        rows, columns = map(jnp.float32, info.height_width)
         top = jnp.round(self.above * (rows - height))
         left = jnp.round(self.left * (columns - width))
         return shifted(top, left, self.size, None, fits)

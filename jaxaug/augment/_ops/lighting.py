@@ -113,7 +113,7 @@ def vignette(image: Array, intensity: Scalar, center: Any = (0.5, 0.5), size: An
     and compensation", TPAMI 2010.
     """
     height, width = (side.astype(jnp.float32) for side in extent(image, size))
-    x, y = (jnp.asarray(share, jnp.float32) for share in center)
+    x, y = map(jnp.float32, center)
     down = jnp.arange(image.shape[0], dtype=jnp.float32) + 0.5 - y * height
     right = jnp.arange(image.shape[1], dtype=jnp.float32) + 0.5 - x * width
     farthest = jnp.square(jnp.maximum(y, 1 - y) * height)

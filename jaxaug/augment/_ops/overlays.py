@@ -545,7 +545,7 @@ class Spatter(ImageOp):
         numbers = uniform(keys[0], shape=(3,))
         ranges = (self.mean, self.threshold, self.intensity)
         drawn = [between(numbers[i], *limits) for i, limits in enumerate(ranges)]
-        return Splash(keys[1], *(jnp.asarray(number, jnp.float32) for number in drawn))
+        return Splash(keys[1], *map(jnp.float32, drawn))
 
     def apply(self, params: Splash, image: Array, info: ImageInfo) -> Array:
         """Lay the drops over the image."""

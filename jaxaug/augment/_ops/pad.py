@@ -142,7 +142,7 @@ class RandomZoomOut(Geometric):
 
     def warp(self, params: ZoomOut, info: ImageInfo) -> Warp:
         """Return the shift into the larger frame."""
-        sides = jnp.stack([jnp.asarray(side, jnp.float32) for side in info.extent])
+        sides = jnp.stack(list(map(jnp.float32, info.extent)))
         frame = jnp.floor(sides * params.side)
         rows, columns = (side * self.side_range[1] for side in info.canvas)
         if has_static_shape(info.canvas):

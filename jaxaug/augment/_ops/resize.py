@@ -129,7 +129,7 @@ def _frame(info: ImageInfo) -> tuple[Scalar, Scalar, Scalar, Scalar]:
 
 def _resize_shorter_side(info: ImageInfo, shorter: int) -> Warp:
     """Return the warp of the shorter side onto `shorter` pixels; its frame has no static shape."""
-    height, width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
+    height, width = map(jnp.int32, info.height_width)
     short = jnp.minimum(height, width)
     size = jnp.stack([shorter * height // short, shorter * width // short])
     most = min(info.canvas) / shorter * _rounding(shorter)
@@ -142,7 +142,7 @@ def _resize_shorter_side(info: ImageInfo, shorter: int) -> Warp:
 
 def _onto(info: ImageInfo, size: Array) -> Matrix:
     """Return the pull of the used part onto int32[2] `size` pixels."""
-    height, width = (jnp.asarray(side, jnp.float32) for side in info.extent)
+    height, width = map(jnp.float32, info.extent)
     return scaling(width / size[1].astype(jnp.float32), height / size[0].astype(jnp.float32))
 
 
@@ -153,7 +153,7 @@ def _rounding(side: int) -> float:
 
 def _resize_onto_canvas(info: ImageInfo, shorter: int, canvas: tuple[int, int]) -> Warp:
     """Return the warp of the shorter side onto `shorter` pixels, fewer on a small canvas."""
-    height, width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
+    height, width = map(jnp.int32, info.height_width)
     short = jnp.minimum(height, width)
     rows = canvas[0]
     columns = canvas[1]

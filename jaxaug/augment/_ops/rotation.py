@@ -141,7 +141,7 @@ class RandomRotation(Bordered):
 def _expanding(info: ImageInfo, angle: Array, degrees: tuple[Scalar, Scalar]) -> Warp:
     """Return the turn into the smallest frame, on an array for all angles within `degrees`."""
     radians = angle * (math.pi / 180)
-    height, width = (jnp.asarray(side, jnp.float32) for side in info.extent)
+    height, width = map(jnp.float32, info.extent)
     canvas = _largest_frame(info.canvas, degrees)
     frame = jnp.ceil(jnp.stack(_turned_sides(height, width, radians, jnp)) - _ROUNDING)
     if has_static_shape(canvas):

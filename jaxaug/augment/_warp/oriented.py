@@ -75,7 +75,7 @@ def area_within(corners: Array, window: Sequence[Scalar]) -> Array:
     """
     points = corners.astype(jnp.float32).reshape(*corners.shape[:-1], 4, 2)
     x, y = points[..., 0], points[..., 1]
-    left, top, right, bottom = (jnp.asarray(side, jnp.float32) for side in window)
+    left, top, right, bottom = map(jnp.float32, window)
     next_x, next_y = (jnp.roll(value, -1, axis=-1) for value in (x, y))
     # The part of each side over the columns, then where it meets the rows: linear between them.
     across = next_x - x

@@ -265,7 +265,7 @@ def _joined_window(warp: Warp, after: Warp) -> Edges | None:
     if after.crop_window is None or not warp.integer_aligned:
         return warp.crop_window if after.inside_source else None
     # Through shifts, mirrors and quarter turns corners stay corners.
-    top, left, bottom, right = (jnp.asarray(side, jnp.float32) for side in after.crop_window)
+    top, left, bottom, right = map(jnp.float32, after.crop_window)
     x0, y0 = warp.pull(left, top)
     x1, y1 = warp.pull(right, bottom)
     return jnp.minimum(y0, y1), jnp.minimum(x0, x1), jnp.maximum(y0, y1), jnp.maximum(x0, x1)
