@@ -124,6 +124,11 @@ def along(line: Any, audio: Any) -> Any:
     return line.reshape(-1, *(1 for _ in audio.shape[1:]))
 
 
+def padded(audio: Array, before: int, after: int) -> Array:
+    """Return audio [N, ...] with rows of zeros before and behind it."""
+    return jnp.pad(audio, ((before, after), *((0, 0) for _ in audio.shape[1:])))
+
+
 def _as_floats(transform: Transform, audio: Array) -> Array:
     """Return audio in float32, checked."""
     if audio.ndim not in (1, 2, 3) or not jnp.issubdtype(audio.dtype, jnp.floating):

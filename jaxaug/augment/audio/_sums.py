@@ -4,6 +4,7 @@ import jax.numpy as jnp
 
 from jaxaug._typing import Array
 from jaxaug.augment._xla import with_jvp_of
+from jaxaug.augment.audio._kind import padded
 
 _BITS = 21  # behind the point
 _LINE = 512  # numbers of at most 1 whose sum in fixed point fits int32
@@ -24,8 +25,8 @@ def total(values: Array) -> Array:
     scale = jnp.where(peak > 0, peak, 1.0)
     fixed = jnp.round(values / scale[None] * 2.0**_BITS).astype(jnp.int32)
     rest = values.shape[1:]
-    padded = jnp.pad(fixed, ((0, -values.shape[0] % _LINE), *((0, 0) for _ in rest)))
-    lines = jnp.sum(padded.reshape(-1, _LINE, *rest), axis=1, dtype=jnp.int32)
+    filled = padded(fixed, 0, -values.shape[0] % _LINE)
+    lines = jnp.sum(filled.reshape(-1, _LINE, *rest), axis=1, dtype=jnp.int32)
     upper = jnp.sum(lines >> 16, axis=0, dtype=jnp.int32).astype(jnp.float32)
     middle = jnp.sum(lines >> 8 & 0xFF, axis=0, dtype=jnp.int32).astype(jnp.float32)
     lower = jnp.sum(lines & 0xFF, axis=0, dtype=jnp.int32).astype(jnp.float32)

@@ -21,7 +21,7 @@ from jaxaug.augment._base import (
     as_range_of,
 )
 from jaxaug.augment._xla import rounded
-from jaxaug.augment.audio._kind import AudioOp, along
+from jaxaug.augment.audio._kind import AudioOp, along, padded
 from jaxaug.augment.audio._sums import total
 from jaxaug.augment.random import between, integers, uniform
 
@@ -88,7 +88,7 @@ def low_pass_taps(cutoff: Scalar, taps: int) -> Array:
 def _filtered(audio: Array, kernel: Array) -> Array:
     """Return audio through a symmetric kernel, without its delay."""
     half = kernel.shape[0] // 2
-    tail = jnp.pad(audio, ((0, half), *((0, 0) for _ in audio.shape[1:])))
+    tail = padded(audio, 0, half)
     return convolve(tail, kernel)[half:]
 
 

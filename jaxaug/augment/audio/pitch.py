@@ -19,7 +19,7 @@ from jaxaug._sinc import PERTURB, resample
 from jaxaug._typing import Array, Key
 from jaxaug.augment._base import AudioInfo, Converter, Range, as_static_range
 from jaxaug.augment.audio._conventions import window
-from jaxaug.augment.audio._kind import AudioOp, along
+from jaxaug.augment.audio._kind import AudioOp, along, padded
 from jaxaug.augment.audio.spectrum import magnitudes
 from jaxaug.augment.audio.timing import STEPS, Paced
 from jaxaug.augment.random import uniform
@@ -55,7 +55,7 @@ def stretch(
     """
     hop, half = n_fft // _OVERLAP, n_fft // 2
     hann = window("hann", n_fft).astype(np.float32)
-    given = jnp.pad(audio, ((half, n_fft), *((0, 0) for _ in audio.shape[1:])))
+    given = padded(audio, half, n_fft)
     place = np.arange(1 + (given.shape[0] - n_fft) // hop)[:, None] * hop + np.arange(n_fft)
     frames = jnp.take(given, jnp.asarray(place, jnp.int32), axis=0)
     spectrum = jnp.fft.rfft(frames * along(hann, frames[0])[None], axis=1)

@@ -32,7 +32,7 @@ from jaxaug.augment.audio._conventions import (
     mel_filters,
     window,
 )
-from jaxaug.augment.audio._kind import AudioOp, along, used
+from jaxaug.augment.audio._kind import AudioOp, along, padded, used
 from jaxaug.augment.audio.filters import RATE, preemphasis
 
 _FULL_SCALE = 2.0**15  # kaldi's waveforms are integers of 16 bits
@@ -123,8 +123,7 @@ def _cut(audio: Array, count: int, hop: int, win: int) -> Array:
     blocks = -(-win // hop)
     rows = count + blocks - 1
     missing = max(0, rows * hop - audio.shape[0])
-    padded = jnp.pad(audio, ((0, missing), *((0, 0) for _ in audio.shape[1:])))
-    lines = padded[: rows * hop].reshape(rows, hop, *audio.shape[1:])
+    lines = padded(audio, 0, missing)[: rows * hop].reshape(rows, hop, *audio.shape[1:])
     parts = [lines[j : j + count, : win - j * hop] for j in range(blocks)]
     return jnp.concatenate(parts, axis=1)
 
@@ -137,7 +136,7 @@ def _bordered(audio: Array, border: str, widths: tuple[int, int], length: Any) -
     """Return audio with borders before and after what is used, zero beyond its length."""
     samples = audio.shape[0]
     before, after = widths
-    bordered = jnp.pad(audio, (widths, *((0, 0) for _ in audio.shape[1:])))
+    bordered = padded(audio, before, after)
     if border == "zero":
         return bordered
     last = jnp.asarray(samples if length is None else length, jnp.int32) - 1
