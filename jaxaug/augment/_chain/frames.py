@@ -12,7 +12,7 @@ from jaxaug.augment._base import Flag, Names, convert_fields
 from jaxaug.augment._chain.compose import Compose, as_transforms
 from jaxaug.augment._chain.progress import check_key
 from jaxaug.augment._chain.transform import Transform
-from jaxaug.augment._warp import Targets
+from jaxaug.augment._warp import Targets, box_columns
 from jaxaug.augment._xla import vary_alike
 
 
@@ -28,15 +28,14 @@ class Frames:
       transform: a `Compose` or another transform, of single images.
       per_frame: False draws once, from the first frame, so that all frames change
         in the same way, including their noise. True draws for frame t with `fold_in(key, t)`.
-      entries: the names of further entries with a row for each frame, such as "box_labels" [T, n]
-        beside `SanitizeBoxes`.
+      entries: the names of further entries with a row for each frame.
 
     Returns:
       On a call `(key, frames)`, [T, H, W, C], frames; on `(key, sample)` a sample. What moves along
       has a row for each frame of each clip, before and after: "mask" [T, H, W], "masks" [T, n, H,
-      W], "boxes" [T, n, 4], "keypoints" [T, n, 2], and what `Compose(targets=)` names. "size" is
-      int32[2] for all frames; after draws for each frame it is int32[T, 2], of several clips
-      [clips, ..., 2]. Other entries are kept.
+      W], "boxes" [T, n, 4] and what they have beside them, such as "box_labels" [T, n], "keypoints"
+      [T, n, 2], and what `Compose(targets=)` names. "size" is int32[2] for all frames; after draws
+      for each frame it is int32[T, 2], of several clips [clips, ..., 2]. Other entries are kept.
 
     Raises:
       ValueError: for anything but frames (t, h, w, channels), for an entry without a row for each
@@ -112,7 +111,9 @@ def frames_name(given: Sample) -> str:
 
 
 def split_frames(given: Sample, named: Collection[str]) -> tuple[Sample, Sample]:
-    """Return the entries with a row for each frame, those that are `named`, and the others.
+    """Return the entries with a row for each frame, and the others.
+
+    Those have one that are `named`, or have a row for each box of each frame.
 
     Raises:
       ValueError: "image" is no frames, or one that is named has another number of rows.
@@ -124,6 +125,7 @@ def split_frames(given: Sample, named: Collection[str]) -> tuple[Sample, Sample]
             f"expected frames (t, h, w, channels), or clips of them, got {shape}: {hint}."
         )
     counts = shape[:-3]
+    named = {*named, *_beside_boxes(given)}
     rows = {name: jnp.asarray(value) for name, value in given.items() if name in named}
     for name, value in rows.items():
         if value.shape[: len(counts)] != counts:
@@ -133,6 +135,16 @@ def split_frames(given: Sample, named: Collection[str]) -> tuple[Sample, Sample]
                 f"{value.shape}."
             )
     return rows, {name: value for name, value in given.items() if name not in named}
+
+
+def _beside_boxes(sample: Sample) -> set[str]:
+    """Return the names of what has a row for each box of each frame, and of a count by frame."""
+    if "boxes" not in sample:
+        return set()
+    frames, boxes = jnp.shape(sample["boxes"])[:-2], jnp.shape(sample["boxes"])[:-1]
+    names = {name for name in box_columns(sample) if jnp.shape(sample[name])[: len(boxes)] == boxes}
+    counted = jnp.shape(sample.get("box_count", 0)) == frames
+    return names | {"box_count"} if counted else names
 
 
 def over_clips(function: Callable[[Key, Sample], Sample], key: Key, rows: Sample) -> Sample:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import Converter, Names, PositiveInt, as_probability, convert_fields
 from jaxaug.augment._chain import check_key, frames_name, over_clips, split_frames
-from jaxaug.augment._warp import Targets, box_columns
+from jaxaug.augment._warp import Targets
 from jaxaug.augment._xla import vary_alike
 
 
@@ -46,7 +46,7 @@ class _FrameOrder(abc.ABC):
         name = frames_name(given)
         given["image"] = given.pop(name)
         known = {"image", f"{name}_frame", f"{name}_time", *Targets().kinds(given)}
-        rows, shared = split_frames(given, {*known, *_beside_boxes(given), *self.entries})
+        rows, shared = split_frames(given, {*known, *self.entries})
         result = over_clips(self._ordered, key, rows)
         result = {name if entry == "image" else entry: row for entry, row in result.items()}
         return {**shared, **result} if isinstance(sample, Mapping) else result[name]
@@ -55,16 +55,6 @@ class _FrameOrder(abc.ABC):
         """Return the entries of one clip."""
         order = self.order(key, rows["image"].shape[0])
         return {name: row[order] for name, row in rows.items()}
-
-
-def _beside_boxes(sample: Sample) -> set[str]:
-    """Return the names of what has a row for each box of each frame, and of a count by frame."""
-    if "boxes" not in sample:
-        return set()
-    frames, boxes = jnp.shape(sample["boxes"])[:-2], jnp.shape(sample["boxes"])[:-1]
-    names = {name for name in box_columns(sample) if jnp.shape(sample[name])[: len(boxes)] == boxes}
-    counted = jnp.shape(sample.get("box_count", 0)) == frames
-    return names | {"box_count"} if counted else names
 
 
 @dataclass(frozen=True)

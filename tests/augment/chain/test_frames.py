@@ -140,13 +140,14 @@ def test_a_loader_has_videos_as_features():
     np.testing.assert_array_equal(batch["video"], videos)
 
 
-def test_entries_with_a_row_for_each_frame():
+def test_columns_of_boxes_have_a_row_for_each_frame():
     boxes = np.array([[[-9, -9, -5, -5], [3, 4, 9, 11]]] * COUNT, np.float32)
     labels = np.array([[1, 2]] * COUNT, np.int32)
     video = {"image": FRAMES, "boxes": boxes, "box_labels": labels, "name": "clip"}
-    out = A.Frames(A.SanitizeBoxes(), entries=("box_labels",))(KEY, video)
+    out = A.Frames(A.SanitizeBoxes())(KEY, {**video, "box_count": np.full(COUNT, 2)})
     np.testing.assert_array_equal(out["box_labels"], [[2, -1]] * COUNT)
     np.testing.assert_array_equal(out["boxes_valid"], [[True, False]] * COUNT)
+    np.testing.assert_array_equal(out["box_count"], [1] * COUNT)
     assert out["name"] == "clip"
     with pytest.raises(ValueError, match=r"changes 'box_labels', .* entries=\('box_labels',\)"):
         A.Frames(A.SanitizeBoxes())(KEY, {**video, "box_labels": labels[0]})
