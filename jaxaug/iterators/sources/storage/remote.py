@@ -1,8 +1,8 @@
-"""Ranges of remote files: long ones of web servers by sockets, others by obstore, else by fsspec.
+"""Ranges of remote files: those of web servers by sockets, others by obstore, else by fsspec.
 
-Both receive outside of the GIL. A request costs sockets more, by Python, and a byte less. Each is
-taken where it sees the same files as fsspec, and its requests carry the ETag that was indexed, so
-that no other request has to tell that a file is the same.
+Both receive outside of the GIL; sockets take less processor time. Each is taken where it sees the
+same files as fsspec, and its requests carry the ETag that was indexed, so that no other request has
+to tell that a file is the same.
 """
 
 import importlib
@@ -25,11 +25,10 @@ from jaxaug.iterators.sources.storage.files import (
     stat_file,
 )
 from jaxaug.iterators.sources.storage.pace import Pace
-from jaxaug.iterators.sources.storage.web import Failed, WebStore
+from jaxaug.iterators.sources.storage.web import Failed, WebStore, check_coding
 
 _PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "az", "abfs")
 _PIECE_BYTES = 64 << 10  # of an answer, copied at a time
-_LONG_BYTES = 1 << 20  # of ranges for which sockets take less processor time (measured)
 _MAX_TRIALS = 3  # of a store that does not answer, before fsspec is taken for good
 # What obstore says behind the answer's status may be of the server, which may repeat a key in it.
 _STATUS = re.compile(r"status code: (\d{3})([\w ]*)")
@@ -60,14 +59,14 @@ class _Stores:
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.opening: dict[tuple[str, float, bool], threading.Lock] = {}
-        self.found: dict[tuple[str, float, bool], Any] = {}
+        self.opening: dict[tuple[str, float], threading.Lock] = {}
+        self.found: dict[tuple[str, float], Any] = {}
         self.trials: dict[str, int] = {}
         self.process = os.getpid()
 
     def hasty(self, usual: Any, root: str, limit: float) -> Any:
         """Return a store like `usual` whose requests end after so many seconds; of few limits."""
-        key = (root, -limit, isinstance(usual, WebStore))
+        key = (root, -limit)
         with self.lock:
             if key not in self.found:
                 make = WebStore if isinstance(usual, WebStore) else _new_store
@@ -104,7 +103,7 @@ class RemoteReader:
           Exception: the range did not come; `may_pass` tells whether it may in another try.
         """
         place = _place_of(file.path)
-        store = self._store_of(file, place, len(destination) >= _LONG_BYTES)
+        store = self._store_of(file, place)
         if store is None or place is None:
             by_web = partial(_by_http, timeout=self._timeout)
             read = by_web if is_web(file.path) else _by_fsspec
@@ -146,7 +145,7 @@ class RemoteReader:
         Raises:
           SourceError: it is not to be found.
         """
-        store = self._store_of(file, _place_of(file.path), False)
+        store = self._store_of(file, _place_of(file.path))
         if _is_etag(file.stamp) and (store is not None or is_web(file.path)):
             return
         system, name = file_system_of(file.path)
@@ -154,12 +153,12 @@ class RemoteReader:
         if stat_file(file.path) != file:
             raise changed(file)
 
-    def _store_of(self, file: DataFile, place: "_Place | None", long: bool) -> Any:
+    def _store_of(self, file: DataFile, place: "_Place | None") -> Any:
         """Return the store for ranges of a file; None for fsspec."""
         # obstore's threads are not in a forked child.
         if place is None or _stores.process != os.getpid():
             return None
-        key = (place.root, self._timeout, long)
+        key = (place.root, self._timeout)
         if key not in _stores.found:
             # Of its own: a server that hangs holds up no other.
             with _stores.opening.setdefault(key, threading.Lock()):
@@ -167,12 +166,11 @@ class RemoteReader:
                     self._open(key, place.path, file)
         return _stores.found.get(key)
 
-    def _open(self, key: tuple[str, float, bool], path: str, file: DataFile) -> None:
+    def _open(self, key: tuple[str, float], path: str, file: DataFile) -> None:
         """Keep the store of a root, or None: it must see the file as fsspec does."""
-        root, timeout, long = key
+        root, timeout = key
         doubtful = False
-        finds = (_find_web, _find_obstore) if long else (_find_obstore, _find_web)
-        for find in finds if is_web(root) else (_find_obstore,):
+        for find in (_find_web, _find_obstore) if is_web(root) else (_find_obstore,):
             try:
                 _stores.found[key] = find(root, timeout, path, file)
                 return
@@ -193,7 +191,7 @@ def _find_web(root: str, timeout: float, path: str, file: DataFile) -> WebStore:
     """Return the store of a web server."""
     store = WebStore(root, timeout)
     size, headers = store.facts(path)
-    if size != file.size or (_is_etag(file.stamp) and headers.get("ETag") != file.stamp):
+    if size != file.size or (_is_etag(file.stamp) and headers.get("etag") != file.stamp):
         raise _Differs
     return store
 
@@ -273,7 +271,7 @@ def _by_socket(
             raise _without_ranges(file) from None
         raise
     # Servers may ignore what they are asked for.
-    if match is not None and headers.get("ETag", match) != match:
+    if match is not None and headers.get("etag", match) != match:
         raise changed(file)
     return end - offset
 
@@ -293,6 +291,8 @@ def _by_obstore(store: Any, path: str, file: DataFile, offset: int, destination:
             raise changed(file)
         if found.range != (offset, min(end, file.size)):
             raise OSError(f"the server sent bytes {found.range[0]} to {found.range[1]}")
+        if is_web(file.path):
+            check_coding(found.attributes.get("Content-Encoding", ""))
         return _copy(found.stream(_PIECE_BYTES), destination)
     except failures.PreconditionError:
         raise changed(file) from None

@@ -1,21 +1,21 @@
 """Ranges of files of web servers, by sockets: the system copies each byte straight to its place.
 
-That is done outside of the GIL, for half the processor time of a client that hands over pieces.
+That is done outside of the GIL, for less processor time than a client that hands over pieces takes.
 """
 
-import http.client
 import re
-import ssl
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
+
+from jaxaug.iterators.sources.storage.connection import Answer, Connection, Damaged
 
 _PIECE_BYTES = 1 << 20  # of an answer, copied at a time at most
 _MAX_REDIRECTS = 5
@@ -30,21 +30,30 @@ class Failed(OSError):
 
     Attributes:
       status: of the answer.
-      headers: of the answer, which may tell when to come again.
+      headers: "Retry-After" of the answer, which may tell when to come again.
     """
 
-    def __init__(self, status: int, headers: http.client.HTTPMessage):
+    def __init__(self, status: int, headers: Mapping[str, str]):
         known = status in [each.value for each in HTTPStatus]
         super().__init__(f"{status} {HTTPStatus(status).phrase}" if known else str(status))
         self.status = status
-        self.headers = headers
+        self.headers = {"Retry-After": headers.get("retry-after", "")}
+
+
+def check_coding(coding: str) -> None:
+    """Raise OSError if a server has compressed a range, which it was asked not to do.
+
+    Other names than these are told of bytes as they are: "aws-chunked" by S3.
+    """
+    if coding.lower() in ("gzip", "x-gzip", "br", "deflate", "zstd", "compress"):
+        raise OSError(f"the server has compressed what it sends ({coding.lower()})")
 
 
 class Facts(NamedTuple):
-    """What a server tells of a file: its size in bytes, and its headers."""
+    """What a server tells of a file: its size in bytes, and its headers by names in lower case."""
 
     size: int
-    headers: http.client.HTTPMessage
+    headers: Mapping[str, str]
 
 
 class WebStore:
@@ -68,15 +77,16 @@ class WebStore:
           OSError: the server does not tell it.
         """
         with self._ask("HEAD", f"{self._root}/{_written(path)}", {}) as answer:
-            answer.read()
             if answer.status != 200:
                 raise Failed(answer.status, answer.headers)
-            return Facts(int(answer.headers["Content-Length"] or -1), answer.headers)
+            size = answer.headers.get("content-length", "")
+            return Facts(int(size) if size.isdecimal() else -1, answer.headers)
 
     def read(
         self, path: str, offset: int, destination: memoryview, match: str | None
-    ) -> http.client.HTTPMessage:
-        """Fill `destination` with the bytes from `offset` on; return the headers of the answer.
+    ) -> Mapping[str, str]:
+        """Fill `destination` with the bytes from `offset` on; return the headers of the answer,
+        by names in lower case.
 
         Args:
           path: of the file, as a URL has it.
@@ -94,70 +104,67 @@ class WebStore:
         with self._ask("GET", f"{self._root}/{_written(path)}", asked) as answer:
             if answer.status != 206:
                 raise Failed(answer.status, answer.headers)
-            came = answer.headers.get("Content-Range", "")
+            came = answer.headers.get("content-range", "")
             if not came.startswith(f"bytes {offset}-{last}/"):
                 raise OSError(f"the server sent {came or 'an unnamed range'}")
+            check_coding(answer.headers.get("content-encoding", ""))
             _fill(answer, destination, until)
             return answer.headers
 
     @contextmanager
-    def _ask(
-        self, method: str, url: str, headers: dict[str, str]
-    ) -> Iterator[http.client.HTTPResponse]:
-        """Give the beginning of an answer, which may be that of another URL."""
+    def _ask(self, method: str, url: str, headers: dict[str, str]) -> Iterator[Answer]:
+        """Give the beginning of an answer, which may be that of another URL.
+
+        Its connection goes on if all of it is read.
+        """
         for _ in range(_MAX_REDIRECTS):
-            with self._answer(method, url, headers) as answer:
-                if answer.status not in _MOVED or "Location" not in answer.headers:
+            host, target = _parts(url)
+            answer = self._answer(host, method, target, headers)
+            try:
+                place = answer.headers.get("location")
+                if answer.status not in _MOVED or place is None:
                     yield answer
                     return
-                answer.read(_PIECE_BYTES)
+                answer.read(memoryview(bytearray(_PIECE_BYTES)))
+            finally:
+                if answer.leaves_connection:
+                    _idle.add(host, answer.connection)
+                else:
+                    answer.connection.close()
             # Bytes that a server has left as they are come as Latin-1, as in any header.
-            url = urljoin(url, _written(answer.headers["Location"].encode("latin-1")))
+            url = urljoin(url, _written(place.encode("latin-1")))
         raise OSError("the server redirects for ever")
 
-    @contextmanager
     def _answer(
-        self, method: str, url: str, headers: dict[str, str]
-    ) -> Iterator[http.client.HTTPResponse]:
-        """Give the beginning of an answer; its connection goes on if all of it is read."""
-        parts = urlsplit(url)
-        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        host = (parts.scheme, parts.netloc)
-        connection = _idle.take(host) or _connection(*host)
-        used = connection.sock is not None
-        answer = None
-        try:
-            try:
-                answer = self._begin(connection, method, target, headers)
-            except (http.client.HTTPException, ConnectionError):
-                if not used:
-                    raise
-                connection.close()  # as the server has done meanwhile
-                connection = _connection(*host)
-                answer = self._begin(connection, method, target, headers)
-            yield answer
-        except http.client.HTTPException as error:
-            # It may cite what the server has sent.
-            raise OSError(f"the answer is damaged: {type(error).__name__}") from error
-        finally:
-            if answer is not None and answer.isclosed() and connection.sock is not None:
-                _idle.add(host, connection)
-            else:
-                connection.close()
-
-    def _begin(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        target: str,
-        headers: dict[str, str],
-    ) -> http.client.HTTPResponse:
+        self, host: tuple[str, str], method: str, target: str, headers: dict[str, str]
+    ) -> Answer:
         """Send a request; return the beginning of the answer."""
-        connection.timeout = self._timeout if self._whole is None else self._whole
-        if connection.sock is not None:
-            connection.sock.settimeout(connection.timeout)
-        connection.request(method, target, headers=headers)
-        return connection.getresponse()
+        timeout = self._timeout if self._whole is None else self._whole
+        waiting = _idle.take(host)
+        if waiting is not None:
+            try:
+                return _begin(waiting, method, target, headers, timeout)
+            except (ConnectionError, Damaged):
+                pass  # as the server has closed it meanwhile
+        return _begin(_connection(*host, timeout), method, target, headers, timeout)
+
+
+def _begin(
+    connection: Connection, method: str, target: str, headers: dict[str, str], timeout: float
+) -> Answer:
+    try:
+        return connection.ask(method, target, headers, timeout)
+    except BaseException:
+        connection.close()
+        raise
+
+
+@lru_cache(maxsize=4096)
+def _parts(url: str) -> tuple[tuple[str, str], str]:
+    """Return scheme and host of a URL, and what a request names."""
+    parts = urlsplit(url)
+    target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    return (parts.scheme, parts.netloc), target
 
 
 def _written(url: str | bytes) -> str:
@@ -173,10 +180,10 @@ class _Idle:
 
     def __init__(self):
         self._lock = threading.Lock()
-        self._found: dict[tuple[str, str], deque[tuple[float, http.client.HTTPConnection]]]
+        self._found: dict[tuple[str, str], deque[tuple[float, Connection]]]
         self._found = defaultdict(deque)
 
-    def take(self, host: tuple[str, str]) -> http.client.HTTPConnection | None:
+    def take(self, host: tuple[str, str]) -> Connection | None:
         """Return a connection, None if there is none; close those that have waited for long."""
         with self._lock:
             for found in self._found.values():
@@ -184,7 +191,7 @@ class _Idle:
                     found.popleft()[1].close()
             return self._found[host].pop()[1] if self._found[host] else None
 
-    def add(self, host: tuple[str, str], connection: http.client.HTTPConnection) -> None:
+    def add(self, host: tuple[str, str], connection: Connection) -> None:
         """Have a connection wait."""
         with self._lock:
             self._found[host].append((time.monotonic(), connection))
@@ -193,39 +200,26 @@ class _Idle:
 _idle = _Idle()
 
 
-def _connection(scheme: str, host: str) -> http.client.HTTPConnection:
-    """Return a new connection, which is opened by its first request."""
+def _connection(scheme: str, host: str, timeout: float) -> Connection:
+    """Return a new connection."""
     if {scheme, "all"} & getproxies().keys() and not proxy_bypass(host):
         raise OSError("it is behind a proxy")
     if scheme not in ("http", "https") or "@" in host:
         raise OSError("the server redirects to another protocol, or to a user")
-    if scheme == "http":
-        return http.client.HTTPConnection(host)
-    return http.client.HTTPSConnection(host, context=_certificates())
+    return Connection(scheme, host, timeout)
 
 
-@cache
-def _certificates() -> ssl.SSLContext:
-    """Return the certificates that are trusted: to read them takes longer than a request."""
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-def _fill(answer: http.client.HTTPResponse, destination: memoryview, until: float | None) -> None:
+def _fill(answer: Answer, destination: memoryview, until: float | None) -> None:
     """Copy the body of an answer to its place."""
-    if answer.length not in (None, len(destination)):
+    if not answer.chunked and answer.length not in (None, len(destination)):
         raise OSError(f"the server sends {answer.length} bytes for {len(destination)}")
-    # As much as has come: that of a server that trickles might not fill a piece for ever.
-    read = answer.readinto if answer.chunked else answer.fp.readinto1
     count = 0
     while count < len(destination):
         if until is not None and time.monotonic() > until:
             raise TimeoutError("the answer takes too long")
-        came = read(destination[count : count + _PIECE_BYTES])
+        came = answer.read(destination[count : count + _PIECE_BYTES])
         if not came:
             raise OSError(f"the server sent {count} bytes for {len(destination)}")
         count += came
-    if answer.chunked and answer.read(1):
+    if answer.chunked and answer.read(memoryview(bytearray(1))):
         raise OSError("the server sent more bytes than it was asked for")
-    answer.close()

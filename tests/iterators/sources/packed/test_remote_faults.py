@@ -1,7 +1,9 @@
 """Servers that fail: never a wrong byte, never a hang, and nothing is tried in vain."""
 
+import gzip
 import threading
 import time
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -269,3 +271,148 @@ def test_a_server_that_becomes_slow_is_soon_let_be():
         asked_anew += (pace.limit(5000) or 10) < 1.5
         pace.add(5000, 1.5)
     assert pace.limit(5000) == 4.0 and asked_anew <= 64
+
+
+class Odd(Faulty):
+    """Every answer with content is as no client expects it."""
+
+    signatures: ClassVar[set] = set()
+
+    def answer(self, body):
+        if not body or not self.fault:
+            return Server.answer(self, body)
+        return getattr(self, f"answer_{self.fault}")()
+
+    def part(self):
+        """The bytes of the range that is asked for, and headers that fit them."""
+        content = self.contents[self.path]
+        first, last = (int(x) for x in self.headers["Range"].removeprefix("bytes=").split("-"))
+        last = min(last, len(content) - 1)
+        about = self.stamp(content) | {"Content-Range": f"bytes {first}-{last}/{len(content)}"}
+        return content[first : last + 1], about
+
+    def raw(self, status, headers, body, version="1.1"):
+        lines = [f"HTTP/{version} {status} Odd", *(f"{k}: {v}" for k, v in headers.items()), "", ""]
+        self.wfile.write("\r\n".join(lines).encode() + body)
+
+    def answer_whole(self):
+        content = self.contents[self.path]
+        self.send(200, content, extra=self.stamp(content))
+
+    def answer_multipart(self):
+        part, about = self.part()
+        head = f"--x\r\nContent-Range: {about.pop('Content-Range')}\r\n\r\n".encode()
+        about["Content-Type"] = "multipart/byteranges; boundary=x"
+        self.send(206, head + part + b"\r\n--x--\r\n", extra=about)
+
+    def answer_gzip(self):
+        part, about = self.part()
+        self.send(206, gzip.compress(part), extra=about | {"Content-Encoding": "gzip"})
+
+    def answer_encoded(self):
+        part, about = self.part()
+        self.send(206, bytes(len(part)), extra=about | {"Content-Encoding": "br"})
+
+    def answer_nothing(self):
+        _, about = self.part()
+        self.send(206, b"", extra=about)
+
+    def answer_no_bytes(self):
+        self.raw(204, {}, b"")
+
+    def answer_end(self):
+        self.send(416, b"", extra={"Content-Range": f"bytes */{len(self.contents[self.path])}"})
+
+    def answer_weak(self):
+        part, about = self.part()
+        self.send(206, part, extra=about | {"ETag": f"W/{about['ETag']}"})
+
+    def answer_text(self):
+        self.wfile.write(b"<html>Wi-Fi: accept the terms</html>\r\n\r\n")
+        self.close_connection = True
+
+    def answer_two_lengths(self):
+        part, about = self.part()
+        twice = {"Content-Length": len(part), "content-length": len(part) - 1}
+        self.raw(206, about | twice, part)
+        self.close_connection = True
+
+    def answer_cut_without_length(self):
+        part, about = self.part()
+        self.raw(206, about | {"Connection": "close"}, part[:-5])
+        self.close_connection = True
+
+    def answer_until_close(self):
+        part, about = self.part()
+        self.raw(206, about, part, version="1.0")
+        self.close_connection = True
+
+    def answer_continue(self):
+        part, about = self.part()
+        self.wfile.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
+        self.raw(206, about | {"Content-Length": len(part)}, part)
+
+    def answer_chunks(self):
+        part, about = self.part()
+        chunks = [part[:1], part[1:]]
+        coded = b"".join(b"%x;a=b\r\n%s\r\n" % (len(each), each) for each in chunks if each)
+        about |= {"Transfer-Encoding": "chunked", "Trailer": "X"}
+        self.raw(206, about, coded + b"0\r\nX: y\r\n\r\n")
+
+    def answer_signed(self):
+        """Sends on to a URL that is good for one request."""
+        path, _, sign = self.path.partition("?sign=")
+        if not sign:
+            self.signatures.add(sign := str(time.monotonic_ns()))
+            return self.send(307, b"moved", extra={"Location": f"{path}?sign={sign}"})
+        if sign not in self.signatures:
+            return self.send(403, b"expired")
+        self.signatures.remove(sign)
+        self.path = path
+        part, about = self.part()
+        self.send(206, part, extra=about)
+
+
+@pytest.fixture
+def odd(tmp_path, monkeypatch):
+    """A function that opens a source, and lets its server be odd from then on."""
+    pytest.importorskip("fsspec")
+    pytest.importorskip("aiohttp")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def start(fault, client):
+        take_client(monkeypatch, client)
+        handler.contents["/a.tar"] = containers.tar(containers.labelled_files(RECORDS))
+        source = WebDataset(f"{url}/a.tar", timeout=0.2 if ODD.get(fault) == "" else 30.0)
+        source.read(np.arange(2))  # which finds the client out
+        handler.fault = fault
+        return source
+
+    with serving(Odd) as (handler, url):
+        yield start
+
+
+ODD = {"whole": "ignores ranges", "end": "416", "weak": "changed since it was indexed"}
+ODD |= dict.fromkeys(["multipart", "gzip", "encoded", "nothing", "no_bytes", "text"], "")
+ODD |= dict.fromkeys(["two_lengths", "cut_without_length"], "")
+RIGHT = ["until_close", "continue", "chunks", "signed"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("fault", [*ODD, *RIGHT])
+def test_no_odd_answer_gives_wrong_bytes(odd, client, fault):
+    source = odd(fault, client)
+    rows = np.random.default_rng(0).permutation(RECORDS)
+    images = containers.jpegs(RECORDS)
+    # obstore wants the length of an answer.
+    right = [each for each in RIGHT if client != "obstore" or each in ("continue", "signed")]
+    for _ in range(2):  # the second on a connection that may be left
+        try:
+            found = source.read(rows)["image"]
+        except SourceError as error:
+            assert fault not in right and ODD[fault] in str(error)
+            continue
+        assert not ODD.get(fault)
+        for at, row in enumerate(rows.tolist()):
+            read = bytes(found.view(at))
+            assert read == images[row] or (fault not in right and not read)
