@@ -37,25 +37,36 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "error:::jaxaug")
 
 
+def scope(nodeid: str) -> str:
+    """Return the file of a test, and in the tables of laws its transform, too.
+
+    The laws of one transform share programs: one process runs them, and one after another, as JAX
+    keeps no more than some thousand programs at hand.
+    """
+    laws = re.match(r"(.*/test_(?:contract|draws)\.py)::\w+(\[\w+)", nodeid)
+    return "".join(laws.groups()) if laws else nodeid.split("::", 1)[0]
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """With `--dist loadfile` the tables of laws, of which one takes as long as all other files that
-    compile, are given to processes transform by transform: the laws of one share a program.
-    """
+    """With `--dist loadfile` the tables of laws are given to processes transform by transform."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class ByTransform(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            laws = re.match(r"(.*/test_(?:contract|draws)\.py)::\w+(\[\w+)", nodeid)
-            return "".join(laws.groups()) if laws else super()._split_scope(nodeid)
+            return scope(nodeid)
 
     return ByTransform(config, log)
 
 
 def pytest_collection_modifyitems(items):
-    """A GPU test without a GPU is skipped with that reason, never silently passed."""
+    """Tests of one scope follow each other, and a GPU test without a GPU is skipped with that
+    reason, never silently passed.
+    """
+    order = {}
+    items.sort(key=lambda item: order.setdefault(scope(item.nodeid), len(order)))
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_tests and jax.default_backend() != "gpu":
         for item in gpu_tests:
