@@ -48,6 +48,7 @@ _ALPHA = {1: "premultiplied", 2: "straight"}
 _KINDS = {1: "u", 2: "i", 3: "f", 4: "u", 5: "c", 6: "c"}  # SampleFormat
 _MAX_BITS = 64
 _MAX_SAMPLES = 65535
+_MAX_PILLOW_SAMPLES = 6  # of TiffImagePlugin
 _MAX_SIDE = 2**31 - 1
 _MAX_TALLER = 4  # times its image a strip may be high, or a tile large
 _MAX_PADDING = 2**28  # bytes of a tile beyond that
@@ -84,6 +85,14 @@ def read_layout(data: memoryview, page: int) -> Layout:
       DecodeError: its directory is damaged, or its pixels lie beyond the end of the file.
     """
     return _checked(read_tags(data, page))
+
+
+def is_beyond_pillow(data: memoryview) -> bool:
+    """Return True for more samples a pixel than Pillow takes, which it logs as errors."""
+    try:
+        return read_tags(data, 0).number(_SAMPLES, 1) > _MAX_PILLOW_SAMPLES
+    except (DecodeError, ValueError, OverflowError):  # no number, or a float that is none
+        return False
 
 
 def layout_at(data: memoryview, start: int) -> Layout:

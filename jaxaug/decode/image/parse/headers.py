@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxaug.decode._types import Encoded, memory_view
 from jaxaug.decode.image import pillow
-from jaxaug.decode.image.deep import jpeg
+from jaxaug.decode.image.deep import jpeg, tiff
 from jaxaug.decode.image.deep import read as deep
 from jaxaug.decode.image.form import COLORS, USUAL, PixelForm
 from jaxaug.decode.image.orientation import upright_size
@@ -300,7 +300,7 @@ def _read_others(
             _refuse(headers, row, f"{format}: {form.misfit(1)}")
             continue
         size = None
-        if format in deep.ALONE:
+        if format in deep.ALONE or (format == "TIFF" and tiff.is_beyond_pillow(data)):
             _open_deep(headers, row, data, format, form, max_pixels)
             continue
         if format in SIZES and pillow.has_codec(format):

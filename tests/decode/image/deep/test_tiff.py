@@ -271,6 +271,12 @@ def test_files_with_the_same_directory_are_judged_by_their_own_bytes():
         assert ("its samples differ" in reason(damaged, channels=3)) is (bits[0] != bits[2])
 
 
+def test_bands_are_no_errors_in_the_log_of_pillow(caplog):
+    """An index reads the headers of files as colors."""
+    assert "are no colors" in reason(tiff(numbers(9, 14, 13)))
+    assert not caplog.records
+
+
 def test_damage_is_found_in_the_header():
     """Before anything is decoded or allocated."""
     whole = tiff(numbers(30, 40, 3), photometric="rgb")
