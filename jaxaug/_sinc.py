@@ -48,7 +48,7 @@ PERTURB = Filter(zeros=32, attenuation=80.0)
 
 def resampled_length(length: Array | int, up: Array | int, down: Array | int) -> Array:
     """Return ceil(length * up / down) without overflow, int32."""
-    length, up, down = map(jnp.int32, (length, up, down))
+    length, up, down = (jnp.asarray(n, jnp.int32) for n in (length, up, down))
     whole, rest = length // down, length % down
     return whole * up + (rest * up + down - 1) // down
 
