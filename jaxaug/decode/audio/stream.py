@@ -19,6 +19,7 @@ _IO_BYTES = 1 << 18  # read at a time
 _MAX_PACKETS = 20_000_000  # of a sound: days of it
 _LEAD = (0.1, 4096)  # seconds and samples before a window that codecs need
 _LEAD_OF_OPUS = (1.0, 0)  # see `opus.py`
+_MAX_PLANES = 7  # behind more of them PyAV takes what lies there for another one, and crashes
 _LOOKED_AT = 4  # frames, whose length is that of all but the first
 _SAME_TIME = 0.003  # seconds within which packets follow each other, as Matroska rounds to 1 ms
 _SCALES = {"u8": 2.0**-7, "s16": 2.0**-15, "s32": 2.0**-31, "s64": 2.0**-63}
@@ -207,8 +208,10 @@ class SoundStream:
 
 def _samples_of(frame: Any) -> np.ndarray:
     """Return the samples [n, channels] of a frame: int16, or float32 in [-1, 1]."""
-    values = frame.to_ndarray()
     channels = frame.layout.nb_channels
+    if frame.format.is_planar and channels > _MAX_PLANES:
+        (frame,) = av().AudioResampler(frame.format.packed).resample(frame)
+    values = frame.to_ndarray()
     values = values.T if frame.format.is_planar else values.reshape(-1, channels)
     kind = frame.format.name.removesuffix("p")
     if kind == "s16":

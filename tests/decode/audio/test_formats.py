@@ -41,13 +41,13 @@ def written(container, subtype, samples, rate=16_000, **options):
 
 def by_ffmpeg(samples, rate, codec, container):
     """Return the bytes of a file of samples [frames, channels] as FFmpeg writes it."""
-    layout = "mono" if samples.shape[1] == 1 else "stereo"
+    layout = {1: "mono", 2: "stereo", 8: "7.1(wide)"}[samples.shape[1]]
     buffer = io.BytesIO()
     with av.open(buffer, "w", format=container) as file:
         stream = file.add_stream(codec, rate=rate, layout=layout)
         context = stream.codec_context
-        planes = np.ascontiguousarray(samples.T, np.float32)
-        frame = av.AudioFrame.from_ndarray(planes, format="fltp", layout=layout)
+        packed = np.ascontiguousarray(samples, np.float32).reshape(1, -1)
+        frame = av.AudioFrame.from_ndarray(packed, format="flt", layout=layout)
         frame.sample_rate, frame.pts, frame.time_base = rate, 0, fractions.Fraction(1, rate)
         resampler = av.AudioResampler(
             context.format.name, context.layout, rate, frame_size=context.frame_size or None
@@ -203,6 +203,14 @@ def test_windows_where_times_are_milliseconds(codec, container, rate, added):
         tolerance = {"aac": 5e-4, "libopus": 1e-6}.get(codec, 0)
         part = whole[start : start + 1500]
         np.testing.assert_allclose(window, part, rtol=0, atol=tolerance)
+
+
+def test_eight_channels_of_ffmpeg():
+    """PyAV crashes on arrays of more than seven planes."""
+    samples = np.round(wave(1, 9000, 8) * 2**15) / 2**15
+    header, whole = all_of(by_ffmpeg(samples, 16_000, "alac", "ipod"))
+    assert header.channels == 8
+    np.testing.assert_array_equal(whole[:9000], samples)
 
 
 def test_opus_of_ffmpeg():
