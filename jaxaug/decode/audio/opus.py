@@ -61,7 +61,7 @@ def find_stream(data: memoryview) -> Stream:
     # The lowest rate that holds what was encoded.
     rate = next((rate for rate in _RATES if rate >= given), _RATES[-1])
     end = ogg.last_position(data, first.stream)
-    sound = _first_of_sound(data, first.end)
+    sound = _first_of_sound(data)
     begin = 0 if sound is None else max(0, sound.position - _samples_of(sound))
     return Stream(
         rate,
@@ -83,13 +83,13 @@ def _layout(head: bytes, channels: int, family: int) -> tuple[int, int, bytes]:
     return head[19], head[20], head[21 : 21 + channels]
 
 
-def _first_of_sound(data: memoryview, start: int) -> ogg.Page | None:
+def _first_of_sound(data: memoryview) -> ogg.Page | None:
     """Return the page behind that in which the tags end, None where there is none."""
     told = False
-    for page in ogg.pages(data, start):
+    for page in ogg.pages(data, 0):
         if told:
             return page
-        told = page.position >= 0
+        told = page.start > 0 and page.position >= 0
     return None
 
 

@@ -98,6 +98,8 @@ def test_missing_pages_and_samples_are_named():
     without = b"".join(parts[:3] + parts[4:])
     with pytest.raises(AudioError, match="page 4 of Ogg follows page 2"):
         window(without)
+    with pytest.raises(AudioError, match="page 2 of Ogg follows page 0"):
+        window(b"".join([parts[0], *parts[2:]]))  # sound would be taken for the tags
     with pytest.raises(AudioError, match=r"page 3 of Ogg follows page 1|several streams"):
         window(b"".join([*parts[:2], parts[3], parts[2], *parts[4:]]))
     position = pages(DATA)[3].position
