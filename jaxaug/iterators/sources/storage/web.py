@@ -4,6 +4,7 @@ That is done outside of the GIL, for less processor time than a client that hand
 """
 
 import re
+import ssl
 import threading
 import time
 from collections import defaultdict, deque
@@ -144,8 +145,8 @@ class WebStore:
         if waiting is not None:
             try:
                 return _begin(waiting, method, target, headers, timeout)
-            except (ConnectionError, Damaged):
-                pass  # as the server has closed it meanwhile
+            except (ConnectionError, ssl.SSLError, Damaged):
+                pass  # as the server closes it at this moment
         return _begin(_connection(*host, timeout), method, target, headers, timeout)
 
 
@@ -184,12 +185,19 @@ class _Idle:
         self._found = defaultdict(deque)
 
     def take(self, host: tuple[str, str]) -> Connection | None:
-        """Return a connection, None if there is none; close those that have waited for long."""
+        """Return a connection, None if there is none; close those that have waited for long, or
+        that the server has ended.
+        """
         with self._lock:
             for found in self._found.values():
                 while found and found[0][0] < time.monotonic() - _IDLE_SECONDS:
                     found.popleft()[1].close()
-            return self._found[host].pop()[1] if self._found[host] else None
+            while self._found[host]:
+                connection = self._found[host].pop()[1]
+                if connection.waits:
+                    return connection
+                connection.close()
+            return None
 
     def add(self, host: tuple[str, str], connection: Connection) -> None:
         """Have a connection wait."""

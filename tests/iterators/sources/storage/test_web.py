@@ -103,6 +103,41 @@ def test_more_bytes_than_the_range_are_an_error(server, monkeypatch):
         read(WebStore(url, 5.0))
 
 
+def test_what_comes_unasked_is_no_answer_to_the_next_request(server, monkeypatch):
+    """Bytes of it were those of the next range, where it looked like an answer with them."""
+    handler, url = server
+    answer, sent = handler.answer, threading.Semaphore(0)
+
+    def twice(self, body):
+        answer(self, body)
+        self.wfile.flush()
+        monkeypatch.setattr(handler, "contents", {"/a.bin": bytes(len(CONTENT))})
+        answer(self, body)
+        monkeypatch.setattr(handler, "contents", {"/a.bin": CONTENT})
+        self.wfile.flush()
+        sent.release()
+
+    monkeypatch.setattr(handler, "answer", twice)
+    for _ in range(3):
+        assert read(WebStore(url, 5.0), size=20_000) == CONTENT[1000:21_000]
+        assert sent.acquire(timeout=5)
+
+
+def test_early_answers_end(server, monkeypatch):
+    handler, url = server
+    answer, early = handler.answer, 2
+
+    def late(self, body):
+        self.wfile.write(b"HTTP/1.1 103 Early Hints\r\nLink: </b>\r\n\r\n" * early)
+        answer(self, body)
+
+    monkeypatch.setattr(handler, "answer", late)
+    assert read(WebStore(url, 5.0)) == CONTENT[1000 : 1000 + SIZE]
+    early = 1000
+    with pytest.raises(OSError, match="does not come"):
+        read(WebStore(url, 5.0))
+
+
 def test_an_answer_that_trickles_is_given_up_in_time(server, monkeypatch):
     handler, url = server
     over = threading.Event()
