@@ -115,7 +115,8 @@ def used_bytes(row: jax.ShapeDtypeStruct, extents: np.ndarray | None) -> float:
 
 def _reserve(file: IO[bytes], start: int, count: int) -> None:
     """Take blocks of a disk: a write to a map on a full one would kill the process."""
-    os.posix_fallocate(file.fileno(), start, count)
+    if count:  # the kernel refuses none
+        os.posix_fallocate(file.fileno(), start, count)
 
 
 def _sides(extent: np.ndarray) -> tuple[slice, ...]:

@@ -37,6 +37,7 @@ from jaxaug.iterators.loader import (
     tiles,
 )
 from jaxaug.iterators.loader.device_places import RecordPlaces, plan_moves
+from jaxaug.iterators.loader.row_slots import RowSlots
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
 from tests.iterators.loaders import jitter
@@ -446,6 +447,19 @@ def test_a_later_run_reads_nothing_from_the_source(keep):
     again = epochs_of(source, keep)
     assert not source.reads
     jax.tree.map(np.testing.assert_array_equal, again, first)
+
+
+def test_rows_of_which_nothing_is_used_are_kept_in_files(tmp_path):
+    """Such as sounds that end before the clip of their video."""
+    form = jax.ShapeDtypeStruct((3, 5), np.int16)
+    slots = RowSlots(form, tight=True, path=tmp_path / "0.bin")
+    extents = np.array([[0], [2]])
+    rows = np.array([[0] * 5, [7, 8, 0, 0, 0]], np.int16)
+    slots.write(np.array([2, 0]), rows, extents)
+    found = slots.empty(2)
+    slots.read(np.array([2, 0]), extents, found)
+    np.testing.assert_array_equal(found, rows)
+    assert not slots.used(2, extents[:1]).size
 
 
 @pytest.mark.parametrize("keep", ["disk"], indirect=True)
