@@ -72,8 +72,8 @@ class DeviceStore(RecordStore):
         self._tilings = self._cut(expected)
         self.is_tight = any(each is not None for each in self._tilings)
         records = -(-room // self._devices)
-        # Rows without what is in tiles are small: there are enough slots wherever there are tiles.
-        slots = room if self.is_tight else records
+        # With tiles a device of small rows holds some more: what finds no room goes to the host.
+        slots = min(records + -(-records // 16), room) if self.is_tight else records
         tiles = [
             each and -(-each.expected(room, length) // self._devices) + each.most
             for each in self._tilings

@@ -409,6 +409,20 @@ def test_devices_hold_what_images_use_of_their_canvases(small_tiles):
     assert used < 0.8 * N * 40 * 56 * 3
 
 
+def test_several_devices_share_what_lies_beside_the_tiles(small_tiles):
+    shapes = [(8 + number, 56 - number) for number in range(N)]
+    masks = [encode(np.ones(shape, np.uint8), "PNG") for shape in shapes]
+    images = [encode(picture(0, *shape), quality=90) for shape in shapes]
+    source = InMemory(images, masks=masks)
+
+    def used(count):
+        options = {"decode": {"image": Image(canvas=(40, 56))}, "sharding": devices(count)}
+        with Loader(source, 4, **options, keep="device") as loader:
+            return loader.stats["kept_bytes"] - count * 40 * 56 * 3  # as above
+
+    assert used(2) < 1.2 * used(1)
+
+
 def test_what_lies_beyond_an_image_takes_no_memory(tmp_path):
     images = [encode(picture(number, 64, 64), quality=90) for number in range(4)]
     source = Rereading(images)
