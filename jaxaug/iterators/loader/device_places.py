@@ -84,8 +84,8 @@ class RecordPlaces:
         ends = self._used[device] + np.cumsum(counts[rows], axis=0)
         fits = (ends <= self._room).all(axis=1)  # of each row, if of those before it
         placed = rows[fits]
-        self._device[indices[placed]] = device
         self._first[indices[placed]] = (ends - counts[rows])[fits]
+        self._device[indices[placed]] = device  # from here on other threads find them
         if len(placed):
             self._used[device] = ends[fits][-1]
         return rows[~fits]

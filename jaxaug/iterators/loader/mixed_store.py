@@ -91,8 +91,10 @@ class MixedStore(RecordStore):
         self._merging: dict[tuple[int, int], Callable[..., Any]] = {}
 
     def take(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> Any:
-        taken = self._device.take(read, indices, valid)
-        elsewhere = valid & ~self._device.has(indices)
+        # Asked once: another thread that has read a record, too, may find room for it meanwhile.
+        here = self._device.has(indices)
+        taken = self._device.take(read, indices, valid & here)
+        elsewhere = valid & ~here
         if not elsewhere.any():
             return taken
 

@@ -399,6 +399,35 @@ def test_images_larger_than_was_expected_go_to_the_host(monkeypatch, small_tiles
     assert assert_same_batches(source, "device", **options) == N
 
 
+def test_a_record_that_finds_room_while_its_batch_is_taken_is_there(monkeypatch, small_tiles):
+    """As one may that two batches at a time have read."""
+    take_device, take = device_store.DeviceStore.take, mixed_store.MixedStore.take
+    alone = threading.Lock()
+
+    def then_all_find_room(self, *rows):
+        taken = take_device(self, *rows)
+        self.has = lambda indices: indices >= 0
+        return taken
+
+    def one_at_a_time(self, *rows):
+        with alone:
+            taken = take(self, *rows)
+            vars(self._device).pop("has", None)
+            return taken
+
+    source = InMemory(varied(), {"label": np.arange(N)})
+    options = {"decode": Image(canvas=(40, 56)), "last_batch": "pad", "sharding": devices(2)}
+    with (
+        Loader(source, 8, **options) as plain,
+        Loader(source, 8, **options, keep="device:0.4") as ours,
+    ):
+        for number, batch in enumerate(plain.steps(4 * len(plain))):
+            if number == 2 * len(plain):  # all are kept, so that none is written any more
+                monkeypatch.setattr(device_store.DeviceStore, "take", then_all_find_room)
+                monkeypatch.setattr(mixed_store.MixedStore, "take", one_at_a_time)
+            assert_equal(batch, next(ours))
+
+
 def test_devices_hold_what_images_use_of_their_canvases(small_tiles):
     source = InMemory(varied())
     options = {"decode": Image(canvas=(40, 56)), "sharding": devices(2)}
