@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug.decode._types import Encoded
 from jaxaug.decode.image.deep.embedded import check_embedded
 from jaxaug.decode.image.deep.layout import Layout
 from jaxaug.decode.image.deep.libraries import library, missing
-from jaxaug.decode.image.parse.jpeg import jpeg_fault
+from jaxaug.decode.image.parse.jpeg import first_segments, jpeg_fault
+from jaxaug.decode.image.parse.jpeg_segments import APP14
 from jaxaug.errors import DecodeError
 
 _COLORS = {"MONOCHROME1": "gray", "MONOCHROME2": "gray", "RGB": "rgb"}
@@ -115,9 +117,15 @@ def decode(data: memoryview, layout: Layout) -> np.ndarray:
 
 def _decode_frame(frame: bytes, codec: str, layout: Layout) -> np.ndarray:
     """Return the pixels of a compressed frame; signed ones are those of its last bits."""
-    if codec == "jpeg8_decode" and (fault := jpeg_fault(frame)):
-        raise DecodeError(f"DICOM: {fault}")
-    pixels = getattr(library("imagecodecs"), codec)(frame)
+    options = {}
+    if codec == "jpeg8_decode":
+        if fault := jpeg_fault(frame):
+            raise DecodeError(f"DICOM: {fault}")
+        # Without a segment of Adobe's the file around it tells the colors; libjpeg guesses YCbCr.
+        markers = [marker for marker, _, _ in first_segments(Encoded.from_bytes([frame]))]
+        if layout.colors == "rgb" and APP14 not in markers:
+            options = {"colorspace": "rgb", "outcolorspace": "rgb"}
+    pixels = getattr(library("imagecodecs"), codec)(frame, **options)
     if pixels.itemsize > layout.dtype.itemsize:
         return pixels  # which the header denies
     unused = 8 * layout.dtype.itemsize - layout.bits

@@ -307,6 +307,29 @@ def test_frames_of_dicom_may_be_jpegs_of_12_bits():
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("ids", [b"\1\2\3", b"\0\1\2", b"RGB"])
+def test_colors_of_jpegs_of_12_bits_are_those_that_dicom_tells(ids):
+    pixels = numbers(16, 24, 3, dtype="uint16") >> 4
+    pixels[:] = pixels[:1, :1]  # one color, which the DCT keeps
+    same = {"colorspace": "rgb", "outcolorspace": "rgb"}
+    jpeg = imagecodecs.jpeg8_encode(pixels, level=100, bitspersample=12, **same)
+    assert jpeg[2:4] == b"\xff\xee"  # Adobe's
+    bare = renumbered(jpeg[:2] + jpeg[18:], ids)
+    tags = {"PhotometricInterpretation": "RGB", "SamplesPerPixel": 3, "PlanarConfiguration": 0}
+    file = compressed(pixels[None, ..., 0], 12, JPEGExtended12Bit, [bare], **tags)
+    found = decode(file, channels=3, dtype="uint16")
+    np.testing.assert_allclose(found, pixels, atol=2)
+
+
+def renumbered(jpeg: bytes, ids: bytes) -> bytes:
+    """A JPEG whose components have other numbers."""
+    changed = bytearray(jpeg)
+    for marker, first, step in ((b"\xff\xc1", 10, 3), (b"\xff\xda", 5, 2)):
+        at = jpeg.index(marker) + first
+        changed[at : at + 3 * step : step] = ids
+    return bytes(changed)
+
+
 def test_odd_dicom_files_are_named():
     whole = dicom(levels(12, 1, 9, 14), 12)
     form = {"channels": 1, "dtype": "uint16"}
