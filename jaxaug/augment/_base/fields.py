@@ -40,7 +40,8 @@ class Converter:
         return self.convert(name, value, *self.bounds)
 
     def __repr__(self) -> str:
-        return f"{self.convert.__name__}({', '.join(map(repr, self.bounds))})"
+        bounds = (getattr(bound, "__name__", repr(bound)) for bound in self.bounds)
+        return f"{self.convert.__name__}({', '.join(bounds)})"
 
 
 def convert_fields(transform: Any) -> None:

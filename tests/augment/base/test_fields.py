@@ -1,6 +1,7 @@
 """Arguments: numbers of numpy are taken, and errors name the argument as it was written."""
 
 import dataclasses
+import inspect
 import pickle
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -357,3 +358,9 @@ def test_a_subclass_with_another_default_keeps_the_converter():
     assert type(Dark().amount) is float and Dark().fill == 0.5
     with pytest.raises(ValueError, match=r"`amount` must be a number in \[0.0, 1.0\], got 'x'"):
         Dark("x")
+
+
+def test_a_signature_shows_converters_by_name():
+    shown = str(inspect.signature(A.RandomAffine))
+    assert "as_symmetric_range()" in shown and "as_optional(_as_shear)" in shown
+    assert " at 0x" not in shown
