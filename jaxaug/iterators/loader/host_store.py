@@ -145,7 +145,7 @@ class DiskStore(HostStore):
       expected: the extents of the rows, as `RowSchema.expected_extents` has them.
 
     Raises:
-      MemoryError: they do not fit; OSError: the files cannot be made.
+      MemoryError: they do not fit; OSError: the files cannot be made, or the disk is full later.
     """
 
     def __init__(
@@ -163,7 +163,15 @@ class DiskStore(HostStore):
         return super().find(indices)
 
     def write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
-        super().write(rows, indices)
+        try:
+            super().write(rows, indices)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"`keep`='disk:{self._directory}' must have room for all {len(self._state):,} "
+                f"records, got {error.strerror!r} behind {self.count:,}: free some and go on, "
+                "what is there stays, or leave `keep` out.",
+            ) from error
         for index in indices[indices != PADDING].tolist():
             self._checksums[index] = self._checksum(index)
         return ()

@@ -1,6 +1,7 @@
 """`Loader(keep=)`: each record is read once, and the batches are those of a Loader without it."""
 
 import dataclasses
+import errno
 import itertools
 import os
 import threading
@@ -503,6 +504,19 @@ def test_rows_of_which_nothing_is_used_are_kept_in_files(tmp_path):
     slots.read(np.array([2, 0]), extents, found)
     np.testing.assert_array_equal(found, rows)
     assert not slots.used(2, extents[:1]).size
+
+
+@pytest.mark.parametrize("keep", ["disk"], indirect=True)
+def test_a_disk_that_is_full_later_is_named(keep, monkeypatch):
+    def full(file, start, count):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    options = {"decode": Image(canvas=(80, 80)), "sharding": devices(1), "keep": keep}
+    with Loader(InMemory(jpegs(N)), 4, **options) as loader:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "posix_fallocate", full)
+            with pytest.raises(OSError, match=r"`keep`='disk:.*for all 22 .* behind 0: free"):
+                next(loader)
 
 
 @pytest.mark.parametrize("keep", ["disk"], indirect=True)
