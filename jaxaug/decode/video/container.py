@@ -105,7 +105,7 @@ def _inner_boxes(data: memoryview, start: int, end: int) -> Iterator[tuple[bytes
     while start + 8 < end:
         size, kind = struct.unpack_from(">I4s", data, start)
         begin = start + 8
-        if size == 1:
+        if size == 1 and begin + 8 <= end:
             size = struct.unpack_from(">Q", data, begin)[0]
             begin += 8
         elif size == 0:

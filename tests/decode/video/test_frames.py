@@ -161,6 +161,16 @@ def test_mirrored_videos_are_upright(degrees, orientation):
     np.testing.assert_array_equal(again.planes.luma, planes.luma)
 
 
+def test_a_last_box_that_is_cut_within_its_long_size():
+    data = kind("h264")
+    place = data.index(b"moov") - 4
+    size = int.from_bytes(data[place : place + 4], "big")
+    assert place + size == len(data)
+    longer = data[:place] + (size + 12).to_bytes(4, "big") + data[place + 4 :]
+    cut = longer + (1).to_bytes(4, "big") + b"free" + bytes(4)
+    np.testing.assert_array_equal(decode_video(cut), decode_video(data))
+
+
 @pytest.mark.parametrize("degrees, mirrored", [(180, False), (0, True), (90, False)])
 def test_turned_videos_of_odd_sides_have_the_colors_of_their_pixels(degrees, mirrored):
     """A row of chroma that has one row of luma is the last of a frame, not the first."""
