@@ -39,10 +39,16 @@ FILES = [jpegs(1, 16 + k % 5, 30, seed=k)[0] for k in range(int(COUNTS.sum()))]
 PAGES = Ragged(Encoded.from_bytes(FILES), COUNTS, 3)
 NUMBERS = Ragged(np.arange(2 * COUNTS.sum(), dtype=np.int32), 2 * COUNTS, 6, -1)
 TEXTS = Encoded.from_bytes([b"a " * int(k) + b"text" for k in COUNTS])
+# The same as numbers, since a folder of records takes no function that decodes.
+WORDS = [([1] * int(k) + [4])[:3] for k in COUNTS]
+WORDS = Ragged(np.concatenate(WORDS).astype(np.int32), np.array(list(map(len, WORDS))), 3)
 MANY = {
     "pages": Image(canvas=(24, 32)),
     "caption": Tokenized(lambda text: list(map(len, text.split())), 3),
 }
+if keep.startswith("disk:"):
+    MANY.pop("caption")
+    TEXTS = WORDS
 if platform == "gpu":
     MANY = {}
 
