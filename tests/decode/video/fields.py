@@ -127,10 +127,16 @@ def written(container: str, packets: Iterable[tuple[bytes, int]], codec: str = "
     return file.getvalue()
 
 
-def copied(container: str, data: bytes) -> bytes:
-    """Return the packets of a file, which has times for all of them, in another container."""
+def copied(container: str, data: bytes, **options: str) -> bytes:
+    """Return the packets of a file, which has times for all of them, in another container.
+
+    Its writer has the options.
+    """
     file = io.BytesIO()
-    with av.open(io.BytesIO(data)) as source, av.open(file, "w", container) as output:
+    with (
+        av.open(io.BytesIO(data)) as source,
+        av.open(file, "w", container, options=options) as output,
+    ):
         stream = output.add_stream_from_template(source.streams.video[0])
         for packet in source.demux(video=0):
             if packet.size:

@@ -12,6 +12,7 @@ import pytest
 from jaxaug.decode import decode_video
 from jaxaug.decode.video.container import find_container
 from jaxaug.errors import DecodeError
+from tests.decode.video.fields import copied
 from tests.videos import CONTAINERS, GOPS, kind, video
 
 
@@ -102,18 +103,7 @@ def test_a_fragmented_file_that_is_cut_is_bad_and_a_whole_one_is_read():
 
 
 def fragmented() -> bytes:
-    file = io.BytesIO()
-    flags = {"movflags": "frag_keyframe+empty_moov"}
-    with (
-        av.open(io.BytesIO(kind("h264"))) as source,
-        av.open(file, "w", "mp4", options=flags) as to,
-    ):
-        stream = to.add_stream_from_template(source.streams.video[0])
-        for packet in source.demux(video=0):
-            if packet.size:
-                packet.stream = stream
-                to.mux(packet)
-    return file.getvalue()
+    return copied("mp4", kind("h264"), movflags="frag_keyframe+empty_moov")
 
 
 def test_a_video_without_frames_is_bad():
