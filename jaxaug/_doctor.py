@@ -111,6 +111,20 @@ def _nvidia() -> Iterator[tuple[str, str]]:
     except (ImportError, RuntimeError) as error:
         yield "nvJPEG", f"cannot be used: {error}"
     yield "NVDEC", _video_engines()
+    yield from _deep_libraries()
+
+
+def _deep_libraries() -> Iterator[tuple[str, str]]:
+    """Yield which libraries help host threads with images of more than 8 bits."""
+    from jaxaug.decode.native import libnvjpeg2k, libnvtiff
+
+    for name, library in (("nvJPEG2000", libnvjpeg2k), ("nvTIFF", libnvtiff)):
+        try:
+            library.load()
+            yield name, "found; decode.Image of deep images takes it"
+        except ImportError as error:
+            advice = str(error).splitlines()[-1]
+            yield name, f"cannot be used, host threads decode without it: {advice}"
 
 
 def _video_engines() -> str:

@@ -22,7 +22,7 @@ from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded, ImageBatch
 from jaxaug.decode.image.backend import Backend, DecodedPixels
 from jaxaug.decode.image.canvas import fit_size
-from jaxaug.decode.image.deep.jpeg2000 import decode_on
+from jaxaug.decode.image.deep.gpu import decode_by
 from jaxaug.decode.image.form import PixelForm, pixel_form
 from jaxaug.decode.image.host.host_backend import HostBackend
 from jaxaug.decode.image.parse.headers import BAD, MAX_PIXELS, Headers
@@ -447,13 +447,17 @@ def _make_backend(
 
 
 def _begin_thread(ordinal: int) -> None:
-    """Have a host thread decode JPEG 2000 on a GPU, where nvJPEG2000 is installed."""
+    """Have a host thread decode JPEG 2000 and TIFF on a GPU, where the libraries are installed."""
     from jaxaug.decode.native.cuda import CudaError
     from jaxaug.decode.native.libnvjpeg2k import Jpeg2000Decoder
+    from jaxaug.decode.native.libnvtiff import TiffDecoder
     from jaxaug.decode.native.load_library import LibraryError
 
-    with contextlib.suppress(LibraryError, CudaError, RuntimeError):
-        decode_on(Jpeg2000Decoder(ordinal))
+    decoders = {}
+    for format, kind in (("JPEG2000", Jpeg2000Decoder), ("TIFF", TiffDecoder)):
+        with contextlib.suppress(LibraryError, CudaError, RuntimeError):
+            decoders[format] = kind(ordinal)
+    decode_by(**decoders)
 
 
 def _copy_and_release(decoded: Decoded) -> list[jax.Array]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.load_library import declare, load_library
+from jaxaug.decode.native.staging import Staging
 
 _TYPES = {1: 0, 2: 1}  # bytes of a number -> nvjpeg2kImageType_t: UINT8, UINT16
 _MAX_SAMPLES = 16
@@ -102,13 +103,12 @@ class Jpeg2000Decoder:
         self._state = _create("nvjpeg2kDecodeStateCreate", self._handle)
         self._parsed = _create("nvjpeg2kStreamCreate")
         self._stream = cuda.create_stream()
-        self._addresses = [0, 0]  # of the device, of the host
-        self._memory = np.zeros(0, np.uint8)
-        owned = (self._state, self._parsed, self._stream, self._addresses)
+        self._staging = Staging("for JPEG 2000")
+        owned = (self._state, self._parsed, self._stream, self._staging)
         weakref.finalize(self, _destroy, *owned).atexit = False  # when its thread ends
 
     def decode(
-        self, data: bytes, shape: tuple[int, int, int], dtype: np.dtype
+        self, data: memoryview, shape: tuple[int, int, int], dtype: np.dtype
     ) -> np.ndarray | None:
         """Return the components [h, w, samples] of an image.
 
@@ -121,7 +121,7 @@ class Jpeg2000Decoder:
           dtype: uint8 or uint16.
         """
         try:
-            return self._decode(data, shape, dtype)
+            return self._decode(bytes(data), shape, dtype)
         except (_NotDecodedError, cuda.CudaError, MemoryError):
             return None
 
@@ -132,8 +132,8 @@ class Jpeg2000Decoder:
             raise _NotDecodedError(f"{samples} components")
         library = load()
         library.nvjpeg2kStreamParse(self._handle, data, len(data), 0, 0, self._parsed)
-        self._reserve(samples * plane)
-        pointer, address = self._addresses
+        self._staging.reserve(samples * plane)
+        pointer = self._staging.pointer
         planes = (c_void_p * samples)(*(pointer + k * plane for k in range(samples)))
         pitches = (c_size_t * samples)(*[width * dtype.itemsize] * samples)
         image = _Image(planes, pitches, _TYPES[dtype.itemsize], samples)
@@ -141,34 +141,15 @@ class Jpeg2000Decoder:
             library.nvjpeg2kDecode(
                 self._handle, self._state, self._parsed, ctypes.byref(image), self._stream
             )
-            kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyDeviceToHost
-            copy = (address, pointer, samples * plane, kind, self._stream)
-            cuda.call("cudaMemcpyAsync", *copy)
+            pixels = self._staging.to_host(samples * plane, self._stream)
         finally:
             cuda.call("cudaStreamSynchronize", self._stream)
-        pixels = self._memory[: samples * plane].view(dtype).reshape(samples, height, width)
+        pixels = pixels.view(dtype).reshape(samples, height, width)
         return np.ascontiguousarray(pixels.transpose(1, 2, 0))
 
-    def _reserve(self, size: int) -> None:
-        """Have memory for an image."""
-        if size <= len(self._memory):
-            return
-        _free(self._addresses)
-        self._memory = np.zeros(0, np.uint8)
-        self._addresses[0] = cuda.allocate(size, "for JPEG 2000")
-        self._memory, self._addresses[1] = cuda.pinned_array((size,))
 
-
-def _free(addresses: list[int]) -> None:
-    """Free the memory of the device and of the host at two addresses."""
-    for function, address in zip(("cudaFree", "cudaFreeHost"), addresses):
-        if address:
-            cuda.call(function, address)
-    addresses[:] = 0, 0
-
-
-def _destroy(state: c_void_p, parsed: c_void_p, stream: int, addresses: list[int]) -> None:
-    _free(addresses)
+def _destroy(state: c_void_p, parsed: c_void_p, stream: int, staging: Staging) -> None:
+    staging.free()
     load().nvjpeg2kDecodeStateDestroy(state)
     load().nvjpeg2kStreamDestroy(parsed)
     cuda.call("cudaStreamDestroy", stream)

@@ -9,6 +9,7 @@ import pytest
 
 from jaxaug import decode
 from jaxaug.decode.image.deep import jpeg2000
+from jaxaug.decode.image.deep.gpu import decode_by
 
 imagecodecs = pytest.importorskip("imagecodecs")
 IMAGE = np.random.default_rng(0).integers(0, 4096, (31, 45, 3)).astype(np.uint16)
@@ -37,7 +38,7 @@ def test_a_thread_asks_its_decoder_first(answer):
     found = []
 
     def work():
-        jpeg2000.decode_on(stand)
+        decode_by(JPEG2000=stand)
         found.append(jpeg2000.decode(memoryview(data), jpeg2000.read_layout(memoryview(data), 0)))
 
     thread = threading.Thread(target=work)
@@ -64,7 +65,7 @@ def test_a_failure_of_cuda_leaves_the_image_to_the_host(monkeypatch):
     options = {"devices": jax.devices("cpu")[:1], "num_threads": 1}
     with decode.Decoder((31, 45), "host", channels=3, dtype="uint16", **options) as decoder:
         begin = decoder._backend._pool.submit(
-            lambda: jpeg2000.decode_on(libnvjpeg2k.Jpeg2000Decoder())  # type: ignore[call-arg]
+            lambda: decode_by(JPEG2000=libnvjpeg2k.Jpeg2000Decoder())  # type: ignore[call-arg]
         )
         begin.result()
         pixels = np.asarray(decoder.decode(files).pixels)

@@ -5,13 +5,12 @@ Reference: ITU-T T.800 A.5.1 (SIZ), I.5.3 (the header of a JP2).
 
 import re
 import struct
-import threading
-from typing import Any
 
 import numpy as np
 
 from jaxaug.decode.image import pillow
 from jaxaug.decode.image.deep.boxes import box, boxes
+from jaxaug.decode.image.deep.gpu import decoder_of
 from jaxaug.decode.image.deep.layout import COLOR_SAMPLES, Layout
 from jaxaug.decode.image.deep.libraries import library, missing
 from jaxaug.errors import DecodeError
@@ -105,20 +104,12 @@ def _defined_alpha(content: memoryview, colors: str) -> str:
     return ""
 
 
-_thread = threading.local()
-
-
-def decode_on(decoder: Any) -> None:
-    """Have this thread decode by a `Jpeg2000Decoder` what that can."""
-    _thread.decoder = decoder
-
-
 def decode(data: memoryview, layout: Layout) -> np.ndarray:
     """Return [h, w, samples] of a codestream."""
-    decoder = getattr(_thread, "decoder", None)
+    decoder = decoder_of("JPEG2000")
     if decoder is not None and layout.dtype.str[1:] in ("u1", "u2"):
         shape = (layout.height, layout.width, layout.samples)
-        pixels = decoder.decode(bytes(data), shape, layout.dtype)
+        pixels = decoder.decode(data, shape, layout.dtype)
         if pixels is not None:
             return pixels
     pixels = library("imagecodecs").jpeg2k_decode(data, numthreads=1)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode.image.deep.embedded import check_embedded
+from jaxaug.decode.image.deep.gpu import decoder_of
 from jaxaug.decode.image.deep.layout import COLOR_SAMPLES, Layout
 from jaxaug.decode.image.deep.libraries import library, missing
 from jaxaug.decode.image.deep.tiff_tags import Tags, Told, read_tags, tags_at
@@ -39,6 +40,10 @@ _UNCOMPRESSED = 1
 _LZW = 5
 _CODECS = {_LZW: "lzw_decode", 8: "deflate_decode", 32946: "deflate_decode"}
 _CODECS |= {32773: "packbits_decode", 50000: "zstd_decode"}
+# What nvTIFF decodes, and what it does not refuse.
+_CODECS_OF_GPU = frozenset({_UNCOMPRESSED, _LZW})
+_DTYPES_OF_GPU = frozenset({"u1", "i1", "u2", "i2", "u4", "i4", "f2", "f4"})
+_MAX_SAMPLES_OF_GPU = 16
 _JPEG = 7
 _WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE_COLOR, _MASK, _CMYK, _YCBCR = range(7)
 _CIELAB = 8
@@ -283,6 +288,9 @@ def decode(data: memoryview, layout: Layout) -> np.ndarray:
     view = _view(data, layout)
     if view is not None:
         return view
+    pixels = _on_gpu(data, layout)
+    if pixels is not None:
+        return pixels
     if place.compression == _UNCOMPRESSED:
         return _read_parts(data, layout)
     try:
@@ -296,6 +304,21 @@ def _is_common(place: Directory) -> bool:
     if place.compression == _UNCOMPRESSED:
         return place.predictor == 1
     return place.compression in _CODECS and place.predictor in (1, 2)
+
+
+def _on_gpu(data: memoryview, layout: Layout) -> np.ndarray | None:
+    """Return the pixels by nvTIFF, None where the host must decode them."""
+    place = layout.place
+    decoder = decoder_of("TIFF")
+    known = place.compression in _CODECS_OF_GPU and layout.dtype.str[1:] in _DTYPES_OF_GPU
+    if decoder is None or not known or layout.samples > _MAX_SAMPLES_OF_GPU:
+        return None
+    if layout.samples > 4 and place.tiled and place.predictor == 2:
+        return None
+    if not all(place.offsets):  # GDAL: a part that was never written
+        return None
+    shape = (layout.height, layout.width, layout.samples)
+    return decoder.decode(data, shape, layout.dtype, place.start)
 
 
 def _view(data: memoryview, layout: Layout) -> np.ndarray | None:
