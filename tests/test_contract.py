@@ -333,8 +333,9 @@ def equal(a, b):
 
 KEYS = jax.random.split(jax.random.key(7), ROWS)
 OTHER_KEYS = jax.random.split(jax.random.key(8), ROWS)
+DEVICES = jax.devices()[:4]  # a GPU may be alone
 MESH = jax.make_mesh(
-    (4,), ("batch",), axis_types=(jax.sharding.AxisType.Explicit,), devices=jax.devices()[:4]
+    (len(DEVICES),), ("batch",), axis_types=(jax.sharding.AxisType.Explicit,), devices=DEVICES
 )
 SPLIT = jax.sharding.NamedSharding(MESH, jax.sharding.PartitionSpec("batch"))
 
