@@ -3,11 +3,13 @@
 The standard library's module takes twice the processor time: it reads headers as those of mail.
 """
 
+import math
 import re
 import select
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Mapping
 from functools import cache
 from urllib.parse import urlsplit
@@ -60,6 +62,7 @@ class Connection:
         self._came.register(self._socket, select.POLLIN)
         self._seconds = -1.0
         self._wait_for(timeout)
+        self._until = math.inf
         self.rest = b""  # received, and not used yet
 
     def close(self) -> None:
@@ -75,20 +78,29 @@ class Connection:
         decrypted = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
         return not (self.rest or decrypted or self._came.poll(0))
 
-    def ask(self, method: str, target: str, headers: Mapping[str, str], timeout: float) -> "Answer":
+    def ask(
+        self, method: str, target: str, headers: Mapping[str, str], timeout: float, until: float
+    ) -> "Answer":
         """Send a request; return its answer, of which the head is there.
+
+        Args:
+          method, target, headers: of the request.
+          timeout: seconds without a byte after which it has failed, and those for the head.
+          until: the time, as `time.monotonic` has it, after which no more of the answer is read.
 
         Raises:
           ConnectionError: the server has closed the connection.
           OSError: the answer does not come, or is none.
         """
         self._wait_for(timeout)
+        self._until = min(time.monotonic() + timeout, until)
         lines = [f"{method} {target} HTTP/1.1".encode(), b"Host: " + self._name]
         lines += [f"{name}: {value}".encode("latin-1") for name, value in headers.items()]
         self._socket.sendall(b"\r\n".join([*lines, b"", b""]))
         for _ in range(_MAX_EARLY):
             answer = Answer(self, method)
             if not 100 <= answer.status < 200:
+                self._until = until
                 return answer
         raise Damaged("it does not come")
 
@@ -142,6 +154,8 @@ class Connection:
         return count
 
     def _receive(self, destination: memoryview, flags: int) -> int:
+        if time.monotonic() > self._until:
+            raise TimeoutError("the answer takes too long")
         try:
             return self._socket.recv_into(destination, 0, flags)
         except BlockingIOError:

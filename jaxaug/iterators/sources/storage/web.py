@@ -3,6 +3,7 @@
 That is done outside of the GIL, for less processor time than a client that hands over pieces takes.
 """
 
+import math
 import re
 import ssl
 import threading
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -98,7 +99,6 @@ class WebStore:
           Failed: the server answers something else.
           OSError: it does not answer, or not with these bytes.
         """
-        until = None if self._whole is None else time.monotonic() + self._whole
         last = offset + len(destination) - 1
         asked = {"Range": f"bytes={offset}-{last}", "Accept-Encoding": "identity"}
         asked |= {} if match is None else {"If-Match": match}
@@ -109,7 +109,7 @@ class WebStore:
             if not came.startswith(f"bytes {offset}-{last}/"):
                 raise OSError(f"the server sent {came or 'an unnamed range'}")
             check_coding(answer.headers.get("content-encoding", ""))
-            _fill(answer, destination, until)
+            _fill(answer, destination)
             return answer.headers
 
     @contextmanager
@@ -118,9 +118,10 @@ class WebStore:
 
         Its connection goes on if all of it is read.
         """
+        until = math.inf if self._whole is None else time.monotonic() + self._whole
         for _ in range(_MAX_REDIRECTS):
             host, target = _parts(url)
-            answer = self._answer(host, method, target, headers)
+            answer = self._answer(host, method, target, headers, until)
             try:
                 place = answer.headers.get("location")
                 if answer.status not in _MOVED or place is None:
@@ -132,32 +133,50 @@ class WebStore:
                     _idle.add(host, answer.connection)
                 else:
                     answer.connection.close()
-            # Bytes that a server has left as they are come as Latin-1, as in any header.
-            url = urljoin(url, _written(place.encode("latin-1")))
+            url = _moved(url, place)
         raise OSError("the server redirects for ever")
 
     def _answer(
-        self, host: tuple[str, str], method: str, target: str, headers: dict[str, str]
+        self,
+        host: tuple[str, str],
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        until: float,
     ) -> Answer:
         """Send a request; return the beginning of the answer."""
         timeout = self._timeout if self._whole is None else self._whole
+        request = (method, target, headers, timeout, until)
         waiting = _idle.take(host)
         if waiting is not None:
             try:
-                return _begin(waiting, method, target, headers, timeout)
+                return _begin(waiting, *request)
             except (ConnectionError, ssl.SSLError, Damaged):
                 pass  # as the server closes it at this moment
-        return _begin(_connection(*host, timeout), method, target, headers, timeout)
+        return _begin(_connection(*host, timeout), *request)
 
 
-def _begin(
-    connection: Connection, method: str, target: str, headers: dict[str, str], timeout: float
-) -> Answer:
+def _begin(connection: Connection, *request: Any) -> Answer:
     try:
-        return connection.ask(method, target, headers, timeout)
+        return connection.ask(*request)
     except BaseException:
         connection.close()
         raise
+
+
+def _moved(url: str, place: str) -> str:
+    """Return the URL that a server sends on to.
+
+    Raises:
+      OSError: it is none.
+    """
+    try:
+        # Bytes that a server has left as they are come as Latin-1, as in any header.
+        found = urljoin(url, _written(place.encode("latin-1")))
+        _parts(found)
+    except ValueError:  # which may cite a signature
+        raise OSError("the server redirects to what is no URL") from None
+    return found
 
 
 @lru_cache(maxsize=4096)
@@ -217,14 +236,12 @@ def _connection(scheme: str, host: str, timeout: float) -> Connection:
     return Connection(scheme, host, timeout)
 
 
-def _fill(answer: Answer, destination: memoryview, until: float | None) -> None:
+def _fill(answer: Answer, destination: memoryview) -> None:
     """Copy the body of an answer to its place."""
     if not answer.chunked and answer.length not in (None, len(destination)):
         raise OSError(f"the server sends {answer.length} bytes for {len(destination)}")
     count = 0
     while count < len(destination):
-        if until is not None and time.monotonic() > until:
-            raise TimeoutError("the answer takes too long")
         came = answer.read(destination[count : count + _PIECE_BYTES])
         if not came:
             raise OSError(f"the server sent {count} bytes for {len(destination)}")

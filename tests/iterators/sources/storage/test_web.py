@@ -162,6 +162,41 @@ def test_an_answer_that_trickles_is_given_up_in_time(server, monkeypatch):
         pool.shutdown()
 
 
+@pytest.mark.parametrize("whole", [None, 2.0])
+def test_a_head_that_trickles_is_given_up_in_time(server, monkeypatch, whole):
+    """Each byte of it had a timeout of its own."""
+    handler, url = server
+    over = threading.Event()
+
+    def trickle(self, body):
+        for byte in b"HTTP/1.1 206 Partial Content\r\nX-Filling: " + b"x" * 60_000:
+            if over.wait(0.1):
+                return
+            self.wfile.write(bytes([byte]))
+            self.wfile.flush()
+
+    monkeypatch.setattr(handler, "answer", trickle)
+    pool = ThreadPoolExecutor(1)
+    try:
+        asked = pool.submit(read, WebStore(url, 2.0, whole))
+        with pytest.raises(OSError, match="too long"):
+            asked.result(30)
+    finally:
+        over.set()
+        pool.shutdown()
+
+
+@pytest.mark.parametrize("place", ["http://[::1/a.bin?sign=secret", "http://[secret]/a.bin", "//["])
+def test_a_place_that_is_no_url_is_named(server, monkeypatch, place):
+    handler, url = server
+    monkeypatch.setattr(
+        handler, "answer", lambda self, body: self.send(302, b"", body, {"Location": place})
+    )
+    with pytest.raises(OSError, match="redirects to what is no URL") as caught:
+        read(WebStore(url, 5.0))
+    assert "secret" not in str(caught.value) and caught.value.__cause__ is None
+
+
 @pytest.mark.parametrize(
     "place",
     ["/there/a.bin?sign=a b", "/there/a.bin?sign=ä", "/there/a.bin?sign=%C3%A4#part"],
