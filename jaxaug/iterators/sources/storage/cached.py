@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxaug.decode import Encoded
 from jaxaug.iterators.sources.storage.files import DataFile, reason
+from jaxaug.iterators.sources.storage.held import errors_at
 from jaxaug.iterators.sources.storage.segment import SUFFIX, Segment, checksum_name
 from jaxaug.iterators.sources.storage.staged import Staged
 from jaxaug.iterators.sources.storage.threads import Threads
@@ -83,6 +84,7 @@ class Cached:
         self._lock = threading.Lock()
         self._uncounted = bound  # so that the first block to be kept has the folder counted
         self._keeping = True
+        self._given_up: dict[int, str] = {}  # what the last `hold` has tried, by block
         self._writer: Threads | None = None
         self._writes: list[Future] = []
         self._unwritten: dict[int, tuple[int, Any]] = {}  # address and owner by block
@@ -97,7 +99,8 @@ class Cached:
             self._look()
         begin, counts = self._touched(files, offsets, lengths)
         blocks = _distinct(begin, counts)
-        places, owners, errors = self._locate(blocks)
+        given_up, self._given_up = self._given_up, {}
+        places, owners, errors = self._locate(blocks, given_up)
         self._counts["wanted_bytes"] += int(lengths.sum())
 
         first = np.searchsorted(blocks, begin)
@@ -113,8 +116,13 @@ class Cached:
     def hold(
         self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, keeper: object
     ) -> None:
-        """Have the blocks of ranges kept that will be wanted, by the folder as long as it can."""
-        self._locate(_distinct(*self._touched(files, offsets, lengths)))
+        """Have the blocks of ranges kept that will be wanted, by the folder as long as it can.
+
+        What cannot be read is an error of the next `read`, as of `Staged`.
+        """
+        blocks = _distinct(*self._touched(files, offsets, lengths))
+        errors = self._locate(blocks, {})[2]
+        self._given_up = {int(blocks[place]): error for place, error in errors.items()}
 
     def _touched(
         self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
@@ -134,8 +142,13 @@ class Cached:
         mine = self._writes if self._process == os.getpid() else []  # not those of a parent
         return not wait(mine, seconds).not_done
 
-    def _locate(self, blocks: np.ndarray) -> tuple[np.ndarray, list[Any], dict[int, str]]:
-        """Return where blocks int64[k] lie, what keeps them there, and errors by place in k."""
+    def _locate(
+        self, blocks: np.ndarray, known: dict[int, str]
+    ) -> tuple[np.ndarray, list[Any], dict[int, str]]:
+        """Return where blocks int64[k] lie, what keeps them there, and errors by place in k.
+
+        Those whose errors are known, by block, are not asked for once more.
+        """
         places = np.zeros(len(blocks), np.int64)
         owners: list[Any] = []
         # Before the segments are looked at: what is written meanwhile is found there.
@@ -152,8 +165,8 @@ class Cached:
                 places[head:stop] = np.where(places[head:stop] == 0, kept_at, places[head:stop])
                 owners.append(kept.mapping)
 
-        errors: dict[int, str] = {}
-        missing = np.flatnonzero(places == 0)
+        errors = errors_at(known, blocks, places == 0)
+        missing = np.setdiff1d(np.flatnonzero(places == 0), list(errors))
         self._counts["hits"] += len(blocks) - missing.size
         self._counts["misses"] += missing.size
         while missing.size:

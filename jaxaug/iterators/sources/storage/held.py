@@ -110,6 +110,12 @@ class Held:
         self._memories = {number: self._memories[number] for number in used}
 
 
+def errors_at(known: dict[int, str], numbers: np.ndarray, wanted: np.ndarray) -> dict[int, str]:
+    """Return the known errors by row of the numbers that they are of, where bool[n] wants them."""
+    rows = np.flatnonzero(wanted & np.isin(numbers, list(known))) if known else []
+    return {int(row): known[int(numbers[row])] for row in rows}
+
+
 class _Owner:
     """Keeps the bytes of ranges that were taken."""
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.storage.files import DataFile, Patience, Refused, is_remote, pause
-from jaxaug.iterators.sources.storage.held import Held, Memory
+from jaxaug.iterators.sources.storage.held import Held, Memory, errors_at
 from jaxaug.iterators.sources.storage.read import FileReader, Read, allowed_open, read_fully
 from jaxaug.iterators.sources.storage.threads import Threads
 
@@ -79,6 +79,7 @@ class Staged:
         sizes = np.array([file.size for file in files], np.int64)
         self._starts = np.cumsum(sizes) - sizes  # of files, one behind the other
         self._held: weakref.WeakKeyDictionary[object, Held] = weakref.WeakKeyDictionary()
+        self._given_up: dict[int, str] = {}  # what the last `hold` has tried, by its place
         self._pool: Threads | None = None
         self._wanted = 0  # bytes
         self._process = os.getpid()  # whose threads those of the pool are
@@ -89,17 +90,22 @@ class Staged:
     ) -> tuple[Encoded, dict[int, str]]:
         """Return addresses inside a new staging buffer, and of what is held."""
         self._wanted += int(lengths.sum())
-        addresses, held = self._take(self._starts[files] + offsets, lengths)
-        rows = np.flatnonzero(addresses == 0)
+        at = self._starts[files] + offsets
+        addresses, held = self._take(at, lengths)
+        given_up, self._given_up = self._given_up, {}
+        failures = errors_at(given_up, at, addresses == 0)
+        known = lengths.astype(np.uint64)
+        known[list(failures)] = 0
+        rows = np.setdiff1d(np.flatnonzero(addresses == 0), list(failures))
         if not rows.size:
-            return Encoded(addresses.astype(np.uint64), lengths.astype(np.uint64), held), {}
+            return Encoded(addresses.astype(np.uint64), known, held), failures
 
         spans, span_of, places, size = _merge(files[rows], offsets[rows], lengths[rows])
         staging, errors = self._fill(spans, np.empty(size, np.uint8))
         failed = np.isin(span_of, list(errors))
-        failures = {int(rows[row]): errors[span_of[row]] for row in np.flatnonzero(failed).tolist()}
+        for row in np.flatnonzero(failed).tolist():
+            failures[int(rows[row])] = errors[span_of[row]]
         addresses[rows] = staging.ctypes.data + places
-        known = lengths.astype(np.uint64)
         known[rows[failed]] = 0
         return Encoded(addresses.astype(np.uint64), known, [staging, held]), failures
 
@@ -108,15 +114,20 @@ class Staged:
     ) -> None:
         """Read ranges that will be wanted, each by one `read`, in as few requests as may be.
 
-        What cannot be read is left to that `read`. Who asks for them passes what they live for.
+        What cannot be read is an error of the next `read`, which would try as long once more, and
+        left to later ones. Who asks for them passes what they live for.
         """
         spans, span_of, places, size = _merge(files, offsets, lengths)
         memory = Memory.of(size)
         staging, errors = self._fill(spans, memory.data)
         if staging is not memory.data:  # a read that stalls may still write there
             memory = Memory(staging, None)
-        good = ~np.isin(span_of, list(errors)) & (lengths > 0)
+        failed = np.isin(span_of, list(errors))
         at = self._starts[files] + offsets
+        some = lengths > 0
+        bad = np.flatnonzero(failed & some)
+        self._given_up = {int(at[row]): errors[span_of[row]] for row in bad.tolist()}
+        good = ~failed & some
         with self._lock:
             held = self._held.setdefault(keeper, Held())
         held.add(at[good], lengths[good], places[good], memory)

@@ -107,6 +107,23 @@ def test_the_folder_is_bounded_and_what_was_used_last_stays(far, tmp_path, monke
     assert handler.requests == []
 
 
+def test_blocks_that_cannot_be_held_are_errors_of_the_next_read(far, monkeypatch):
+    opened, handler, contents = far
+    storage = opened()
+    one = [np.array([0]), np.array([0]), np.array([9_000])]
+    asked = []
+    monkeypatch.setattr(
+        handler, "answer", lambda self, body: asked.append(1) or self.send(503, b"")
+    )
+    storage.hold(*one, storage)
+    tried = len(asked)
+    encoded, failures = storage.read(*one)
+    assert tried and len(asked) == tried
+    assert encoded.lengths.tolist() == [0] and "503" in failures[0]
+    monkeypatch.undo()
+    check_read(storage, contents, one)
+
+
 def test_a_changed_file_has_other_blocks(far):
     opened, handler, contents = far
     storage = opened()

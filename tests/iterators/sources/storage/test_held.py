@@ -111,14 +111,21 @@ def test_what_is_held_goes_with_its_reader(far, contents):
 
 
 def test_what_cannot_be_held_is_told_by_the_read(contents, reader):
+    """Which does not wait as long once more; the one after it tries anew."""
+    requests = []
+
     def read(file, offset, destination):
+        requests.append(offset)
         raise OSError("503")
 
     storage = Staged([DataFile("http://host/a", contents.size, '"1"')], timeout=1.0, read=read)
     storage.hold(*ranges([0, 1]), reader)
-    found, failures = storage.read(*ranges([1]))
-    assert found.lengths.tolist() == [0] and [*failures] == [0]
-    assert any(each in failures[0] for each in ("503", "no answer"))
+    for tried in (False, True):
+        requests.clear()
+        found, failures = storage.read(*ranges([1]))
+        assert found.lengths.tolist() == [0] and [*failures] == [0]
+        assert any(each in failures[0] for each in ("503", "no answer"))
+        assert bool(requests) == tried
 
 
 def test_pages_of_used_ranges_go_back():
