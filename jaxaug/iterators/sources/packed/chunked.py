@@ -8,6 +8,8 @@ A record is the sizes, uint32 each, of those of its fields that have none that i
 and then its fields. Which there are is told by an index.json beside the files.
 """
 
+import hashlib
+import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -55,11 +57,13 @@ class Chunks(NamedTuple):
       fields: of their records.
       packed: how the files are unpacked, and the most that is in each; None where none is
         compressed.
+      hashes: what is told of the unpacked bytes of each file, by the name of the hash.
     """
 
     paths: list[str]
     fields: list[Field]
     packed: tuple[Unpack, list[int]] | None = None
+    hashes: Sequence[Mapping[str, str]] = ()
 
 
 class Chunked(PackedSource):
@@ -82,6 +86,7 @@ class Chunked(PackedSource):
         **more: Any,
     ):
         self._fields = chunks.fields
+        self._hashes = dict(zip(chunks.paths, chunks.hashes))
         self._image = image
         self._mask = mask
         self._label = label
@@ -109,8 +114,11 @@ class Chunked(PackedSource):
         self, reader: BlockReader, columns: ColumnBuilder, report: Callable[[int], None]
     ) -> dict[str, Any]:
         places = _table(reader)
+        digest, wanted = _hash_of(self._hashes.get(reader.file.path, {}))
+        digest.update(reader.at(0, int(places[0])))
         for begin, end in zip(places[:-1].tolist(), places[1:].tolist()):
             record = reader.at(begin, end - begin)
+            digest.update(record)
             fields = self._split(reader, record, columns.count)
             first, last = fields[self._image]
             mask = None
@@ -123,6 +131,8 @@ class Chunked(PackedSource):
             }
             columns.add(record[first:last], begin + first, first, numbers, mask)
             report(end)
+        if digest.hexdigest() != wanted:
+            raise _damaged(reader, f"has another {digest.name} than its {INDEX} tells")
         return {}
 
     def _dtype(self, name: str) -> np.dtype:
@@ -163,6 +173,30 @@ class Chunked(PackedSource):
         end = int(places[np.searchsorted(places, start, side="right")])
         found = self._texts(reader, start, end, [])
         return {name: text.decode("utf-8", "replace") for name, text in found.items() if text}
+
+
+class _Unhashed:
+    """The hash of a file of which none is told, or none that can be computed here."""
+
+    name = ""
+
+    def update(self, data: np.ndarray) -> None:
+        """Do nothing."""
+
+    def hexdigest(self) -> str:
+        """Return what is wanted of it."""
+        return ""
+
+
+def _hash_of(told: Mapping[str, str]) -> tuple[Any, str]:
+    """Return one of the hashes that are told of a file, still of no bytes, and what it must be."""
+    for name, wanted in told.items():
+        if name in hashlib.algorithms_guaranteed and not name.startswith("shake"):  # of any length
+            return hashlib.new(name, usedforsecurity=False), wanted
+        if name in ("xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"):
+            with suppress(ImportError):
+                return getattr(importlib.import_module("xxhash"), name)(), wanted
+    return _Unhashed(), ""
 
 
 def compressed_chunks(

@@ -32,7 +32,8 @@ class MDS(Chunked):
     is jaxaug's own: any record at any time, without a download of its shard. Of a shard that is
     compressed the first record brings all: it is unpacked and kept on disk, in `cache` or else the
     cache folder, within `cache_bytes` (`Blocks` takes records of few shards at a time). Where
-    Streaming has left it unpacked beside, that is read.
+    Streaming has left it unpacked beside, that is read. A hash that index.json has of a shard is
+    compared when the index is made, if it is one of `hashlib`, or of xxhash where that is there.
 
     Args:
       folder: the folder of one split, or its URL: it holds index.json and the shards.
@@ -44,8 +45,8 @@ class MDS(Chunked):
         as `TFRecord` takes them.
 
     Raises:
-      SourceError: there is no index.json, it names no shard, a file is cut or missing or its
-        compression unknown, or a field is not there or of another kind.
+      SourceError: there is no index.json, it names no shard, a file is cut, damaged or missing or
+        its compression unknown, or a field is not there or of another kind.
 
     Example:
       >>> MDS("gs://bucket/imagenet/train", image="image", label="class")  # doctest: +SKIP
@@ -96,11 +97,13 @@ def _shards(root: str, found: dict[str, Any]) -> Chunks:
             raise SourceError(f"{name!r} of {shown!r} has other columns than the first shard.")
     paths = [f"{root}/{shard['raw_data']['basename']}" for shard in shards]
     compression = shards[0].get("compression")
+    hashes = [shard["raw_data"].get("hashes") or {} for shard in shards]
     if not compression:
-        return Chunks(paths, _fields(shards[0]))
+        return Chunks(paths, _fields(shards[0]), hashes=hashes)
     stored = [f"{root}/{shard['zip_data']['basename']}" for shard in shards]
     sizes = [int(shard["raw_data"]["bytes"]) for shard in shards]
-    return compressed_chunks(stored, paths, sizes, _fields(shards[0]), compression)
+    chunks = compressed_chunks(stored, paths, sizes, _fields(shards[0]), compression)
+    return chunks._replace(hashes=hashes)
 
 
 def _fields(shard: dict[str, Any]) -> list[Field]:

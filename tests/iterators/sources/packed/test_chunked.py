@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import hashlib
 import json
 import os
 import pickle
@@ -249,6 +250,28 @@ def test_more_in_a_compressed_file_than_is_told_is_refused(tmp_path, cache):
     (tmp_path / "index.json").write_text(json.dumps({"shards": [compress_name]}))
     with pytest.raises(SourceError, match=r"is compressed by 'unknown'; known are \['br', 'bz2'"):
         MDS(tmp_path)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("name", ["sha1", "blake2b", "unknown"])
+def test_hashes_that_are_told_are_compared(tmp_path, cache, name, compressed):
+    write_mds(tmp_path)
+    found = json.loads((tmp_path / "index.json").read_text())
+    for shard in found["shards"]:
+        data = (tmp_path / shard["raw_data"]["basename"]).read_bytes()
+        right = "" if name == "unknown" else hashlib.new(name, data).hexdigest()
+        shard["raw_data"]["hashes"] = {"shake_128": "", name: right}
+    (tmp_path / "index.json").write_text(json.dumps(found))
+    if compressed:
+        compress(tmp_path)
+        found = json.loads((tmp_path / "index.json").read_text())
+    check_all(MDS(tmp_path, index=f"{tmp_path}/good/"))
+    found["shards"][1]["raw_data"]["hashes"][name] = "0" * 40
+    (tmp_path / "index.json").write_text(json.dumps(found))
+    if name == "unknown":
+        return check_all(MDS(tmp_path, index=f"{tmp_path}/other/"))
+    with pytest.raises(SourceError, match=rf"00001.mds.* has another {name} than its index.json"):
+        MDS(tmp_path, index=f"{tmp_path}/other/")
 
 
 @pytest.mark.parametrize("kind, write", KINDS)
