@@ -472,6 +472,7 @@ _COMPRESSED = {
     b"BZh": ("bzip2", "bunzip2"),
     b"\xfd7zXZ\0": ("xz", "unxz"),
     b"\x28\xb5\x2f\xfd": ("Zstandard", "unzstd"),  # RFC 8878
+    **{bytes([0x78, level]): ("zlib", "zlib.decompress") for level in (1, 0x5E, 0x9C, 0xDA)},
 }
 
 

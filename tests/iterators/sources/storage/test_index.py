@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 
 import numpy as np
 import pytest
@@ -292,7 +293,13 @@ def test_without_a_local_folder_the_index_is_cached(tmp_path, monkeypatch, folde
 
 
 @pytest.mark.parametrize(
-    "pack, name, tool", [(gzip, "gzip", "gunzip"), (bz2, "bzip2", "bunzip2"), (lzma, "xz", "unxz")]
+    "pack, name, tool",
+    [
+        (gzip, "gzip", "gunzip"),
+        (bz2, "bzip2", "bunzip2"),
+        (lzma, "xz", "unxz"),
+        (zlib, "zlib", "zlib.decompress"),
+    ],
 )
 def test_a_compressed_file_is_named_as_such(tmp_path, capsys, pack, name, tool):
     tar = containers.tar(containers.labelled_files(2))
