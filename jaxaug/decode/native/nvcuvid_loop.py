@@ -47,7 +47,7 @@ class State(Structure):
 
     Attributes:
       parser, decoder: of the session.
-      parse, decode, status, map: functions of libnvcuvid.
+      parse, decode, status, map, unmap: functions of libnvcuvid.
       parameters: the `MapParameters` of each surface.
       wanted: a byte for each rank, not zero where the frame is asked for.
       count: of those bytes.
@@ -62,7 +62,7 @@ class State(Structure):
     """
 
     _fields_ = [
-        *((name, c_void_p) for name in "parser decoder parse decode status map".split()),
+        *((name, c_void_p) for name in "parser decoder parse decode status map unmap".split()),
         ("parameters", POINTER(nv.MapParameters)),
         ("wanted", c_void_p),
         ("count", c_longlong),
@@ -90,6 +90,7 @@ typedef struct {
   int (*decode)(void*, void*);
   int (*status)(void*, int, Status*);
   int (*map)(void*, int, u64*, unsigned*, MapParameters*);
+  int (*unmap)(void*, u64);
   MapParameters* parameters;
   const unsigned char* wanted;
   i64 count, rank;
@@ -122,6 +123,15 @@ static int check(State* s, int surface) {
 int check_all(State* s) {
   for (int surface = 0; surface < MAX_SURFACES; ++surface)
     if (s->unchecked[surface] && !check(s, surface)) break;
+  return s->error;
+}
+
+int unmap_all(State* s) {
+  for (int i = 0; i < s->used; ++i) {
+    int error = s->unmap(s->decoder, s->mapped[i].pointer);
+    if (error) fail(s, error);
+  }
+  s->used = 0;
   return s->error;
 }
 
@@ -194,5 +204,5 @@ def compiled() -> ctypes.CDLL | None:
         except (OSError, subprocess.SubprocessError):
             return None
     loaded.run.argtypes = (POINTER(State), c_void_p, c_int)
-    loaded.check_all.argtypes = (POINTER(State),)
+    loaded.check_all.argtypes = loaded.unmap_all.argtypes = (POINTER(State),)
     return loaded

@@ -53,6 +53,7 @@ class FakeNvcuvid:
             POINTER(ctypes.c_uint),
             POINTER(nv.MapParameters),
         )
+        self.cuvidUnmapVideoFrame64 = _native(self._unmap, c_void_p, ctypes.c_ulonglong)
 
     def _make(self, out, thing):
         handle = next(self._handles)
@@ -173,7 +174,7 @@ class FakeNvcuvid:
         address[0], pitch[0] = memory.ctypes.data, memory.shape[1]
         return 0
 
-    def cuvidUnmapVideoFrame64(self, decoder, address):
+    def _unmap(self, decoder, address):
         self.mapped.pop(address)[1][...] = 99
         return 0
 
@@ -239,8 +240,13 @@ class FakeKernel:
         self.name = name
 
     def launch(self, stream, grid, block, address, number=None):
-        memory = (ctypes.c_uint8 * FRAME.itemsize).from_address(int(address))
-        frame = np.frombuffer(memory, FRAME)[0]
+        count, planes = divmod(grid[2], 3)
+        assert count > 0 and planes == 0
+        memory = (ctypes.c_uint8 * (count * FRAME.itemsize)).from_address(int(address))
+        for frame in np.frombuffer(memory, FRAME):
+            self._run(grid, block, frame, number)
+
+    def _run(self, grid, block, frame, number):
         for z in range(3):
             if self.name == "place":
                 values, canvas = self._placed(frame["surface"], z), frame["canvases"][0]

@@ -19,7 +19,7 @@ from jaxaug.decode.native import nvcuvid_loop as loop
 from jaxaug.decode.video import column
 from jaxaug.decode.video.host_frames import HostFrames
 from jaxaug.decode.video.nvdec import engines as engines_module
-from jaxaug.decode.video.nvdec import nvdec_frames
+from jaxaug.decode.video.nvdec import nvdec_frames, placer
 from jaxaug.decode.video.nvdec.bitstream import Bitstream
 from jaxaug.decode.video.nvdec.engines import EngineError
 from jaxaug.decode.video.nvdec.place_planes import Kernels, pillow_weights
@@ -27,6 +27,7 @@ from jaxaug.decode.video.nvdec.worker import Worker
 from jaxaug.decode.video.stored import StoredVideos, read_videos
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Codec
+from jaxaug.sharding import batch_sharding
 from tests.decode.video.fake_nvcuvid import FakeKernel, FakeNvcuvid
 from tests.iterators.loaders import one_device
 from tests.videos import GOPS, KINDS, kind, turned, video
@@ -198,6 +199,28 @@ def test_clips_that_repeat_frames_and_end_early(engines):
         assert decoded.failures.keys() == ({2} if "start" in options else set())
 
 
+@pytest.mark.parametrize("canvas, most", [((48, 64), 2**24), ((20, 30), 2**24), ((20, 30), 2**14)])
+def test_a_launch_writes_all_frames_that_it_may(engines, monkeypatch, canvas, most):
+    """Also more than there are records of, of one surface, and as many as the scratch holds."""
+    monkeypatch.setattr(placer, "_SCRATCH_BYTES", most)
+    launched = []
+    run = FakeKernel.launch
+
+    def launch(kernel, stream, grid, *given):
+        launched.append(grid[2] // 3)
+        run(kernel, stream, grid, *given)
+
+    monkeypatch.setattr(FakeKernel, "launch", launch)
+    description = fitted(canvas, frames=70, stride=1)
+    files = [video(7), kind("h264")]
+    expected, _ = rows(description, on_host(description), files)
+    found, _ = rows(description, on_engines(description), files)
+    assert_same(found, expected)
+    kernels = 1 if canvas == (48, 64) else 3  # two more passes where frames are shrunk
+    assert sum(launched) == 2 * 70 * kernels
+    assert max(launched) == (16 if most == 2**24 else 2)
+
+
 def test_whole_chroma_of_hevc(engines):
     options = {"codec": "libx265", "x265-params": "log-level=none"}
     whole = [video(12, (37, 53), pix_fmt=f"yuv444p{deep}", **options) for deep in ("", "10le")]
@@ -320,9 +343,8 @@ def test_an_exception_within_a_callback_is_raised(engines, monkeypatch):
     assert not engines.live and not engines.device.memory
 
 
-def batches(names, backend):
-    """Return the batches of a Loader over the videos of some kinds, and its stats."""
-    files = [kind(name) for name in names]
+def batches(files, backend, canvas=(48, 64), batch_size=2, sharding=None):
+    """Return the batches of a Loader over some videos, and its stats."""
 
     class Videos:
         def __len__(self):
@@ -337,8 +359,9 @@ def batches(names, backend):
         def fingerprint(self):
             return "videos"
 
-    decode = Video(frames=4, canvas=(48, 64), backend=backend)
-    with Loader(Videos(), 2, decode=decode, seed=5, sharding=one_device()) as loader:
+    decode = Video(frames=4, canvas=canvas, backend=backend)
+    sharding = sharding or one_device()
+    with Loader(Videos(), batch_size, decode=decode, seed=5, sharding=sharding) as loader:
         found = [{n: np.asarray(a) for n, a in batch.items()} for batch in loader]
         return found, loader.stats
 
@@ -366,9 +389,10 @@ def on_gpus(monkeypatch):
     ],
 )
 def test_clips_of_a_loader_are_those_of_the_host(engines, on_gpus, backend, names, number):
-    expected, stats = batches(names, "host")
+    files = [kind(name) for name in names]
+    expected, stats = batches(files, "host")
     assert stats["on_engines"] == 0
-    found, stats = batches(names, backend)
+    found, stats = batches(files, backend)
     assert len(found) == len(names) // 2 and stats["on_engines"] == number
     for one, other in zip(found, expected):
         assert one.keys() == other.keys()
@@ -381,18 +405,18 @@ def test_auto_warns_where_engines_cannot_be_used_and_nvdec_fails(engines, on_gpu
     where = jax.devices("cpu")[:1]
     monkeypatch.setattr(column, "HostFrames", lambda *given: HostFrames(*given[:2], where))
     with pytest.raises(nv.CuvidError, match="cuvidGetDecoderCaps: CUresult 801"):
-        batches(["h264"] * 2, "nvdec")
+        batches([kind("h264")] * 2, "nvdec")
     column.warn_once.cache_clear()
     with pytest.warns(RuntimeWarning, match="decodes videos on the host.*cuvidGetDecoderCaps"):
-        _, stats = batches(["h264"] * 2, "auto")
+        _, stats = batches([kind("h264")] * 2, "auto")
     assert stats["on_engines"] == 0
 
 
 def test_without_gpus_auto_is_the_host_and_nvdec_is_refused():
-    _, stats = batches(["h264"] * 2, "auto")
+    _, stats = batches([kind("h264")] * 2, "auto")
     assert stats["on_engines"] == 0
     with pytest.raises(ValueError, match=r"must be NVIDIA GPUs for backend='nvdec'.*or 'host'"):
-        batches(["h264"] * 2, "nvdec")
+        batches([kind("h264")] * 2, "nvdec")
 
 
 @pytest.mark.parametrize("name", ["h264", "hevc", "h264 avi", "vp9", "mpeg4"])
@@ -557,6 +581,22 @@ def test_real_engines_and_whole_chroma(refusals):
         found, decoded = rows(description, backend, files)
         assert_same(found, expected)
         assert decoded.counts["on_engines"] == 2, refusals
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_loader_of_real_gpus_gives_the_clips_of_the_host(number, refusals):
+    devices = jax.devices("gpu")[:number]
+    if len(devices) < number:
+        pytest.skip("it needs two GPUs")
+    files = [film(name) for name in [*FILMS, *OPEN, *REFUSED]] * 2
+    given = {"canvas": SIZE, "batch_size": 8, "sharding": batch_sharding(devices)}
+    expected, _ = batches(files, "host", **given)
+    found, stats = batches(files, "auto", **given)
+    assert stats["on_engines"] > 0, refusals
+    for one, other in zip(found, expected, strict=True):
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
 @pytest.mark.gpu

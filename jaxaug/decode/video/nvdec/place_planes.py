@@ -62,17 +62,19 @@ struct Axis {
   int luma_taps, chroma_taps, luma_out, chroma_out, luma_other, chroma_other, down, unused;
 };
 
-// The surface goes to the first canvas, from there along the axes to the others.
+// The surface goes to the first canvas, from there along the axes to the others. Three planes of
+// each frame follow each other in the third dimension of a launch.
 struct Frame {
   Surface surface;
   Canvas canvases[3];
   Axis axes[2];
 };
 
-extern "C" __global__ void place(const Frame* frame) {
+extern "C" __global__ void place(const Frame* frames) {
+  const Frame* frame = frames + blockIdx.z / 3;
   Surface s = frame->surface;
   Canvas c = frame->canvases[0];
-  int z = blockIdx.z;
+  int z = blockIdx.z % 3;
   int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
   int height = half_up(s.height, z && s.halved), width = half_up(s.width, z && s.halved);
   int tall = s.turns & 1 ? width : height, wide = s.turns & 1 ? height : width;
@@ -87,10 +89,11 @@ extern "C" __global__ void place(const Frame* frame) {
   *locate(c, z, y, x) = read(s, z, i, j);
 }
 
-extern "C" __global__ void shrink(const Frame* frame, int number) {
+extern "C" __global__ void shrink(const Frame* frames, int number) {
+  const Frame* frame = frames + blockIdx.z / 3;
   Canvas from = frame->canvases[number], to = frame->canvases[number + 1];
   Axis axis = frame->axes[number];
-  int z = blockIdx.z;
+  int z = blockIdx.z % 3;
   int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
   int out = z ? axis.chroma_out : axis.luma_out, other = z ? axis.chroma_other : axis.luma_other;
   int tall = axis.down ? out : other, wide = axis.down ? other : out;

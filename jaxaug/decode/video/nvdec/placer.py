@@ -1,6 +1,7 @@
 """From surfaces to canvases, with the memory that the kernels of one thread need."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from jaxaug.decode.video.nvdec.place_planes import (
 from jaxaug.decode.video.nvdec.session import Surface
 
 _RECORDS = 64  # of frames whose kernels may be under way
+_AT_ONCE = 16  # frames of a launch
+_SCRATCH_BYTES = 2**24  # for those of a launch that are shrunk, but for one frame at least
 _MAX_TABLES = 64  # of weights that are kept
 
 Size = tuple[int, int]
@@ -31,6 +34,14 @@ class Canvases(NamedTuple):
 
     luma: Size
     chroma: Size
+
+
+class Picture(NamedTuple):
+    """A surface, and the addresses of the canvases that it is written to."""
+
+    surface: Surface
+    luma: int
+    chroma: int
 
 
 class _Table(NamedTuple):
@@ -60,7 +71,9 @@ class Placer:
         self._frame = np.zeros((), FRAME)  # of the video, but for its addresses
         self._sides: Size = (0, 0)  # of luma, upright, whole
         self._size: Size = (0, 0)  # on the canvas
+        self._at_once = _AT_ONCE  # frames of a launch
         self._scratch = (0, 0)  # address, bytes
+        self._apart = 0  # bytes of the scratch from one frame to the next
         self._tables: dict[Size, _Table] = {}
 
     @property
@@ -86,30 +99,46 @@ class Placer:
         self._sides = (width, height) if turns % 2 else (height, width)
         found = fit_size(np.array([self._sides], np.int32), self._canvases.luma)
         self._size = (int(found[0, 0]), int(found[0, 1]))
+        self._at_once = _AT_ONCE
         if self._size != self._sides:
             self._shrink(_Sides(self._sides, halved), _Sides(self._size, halved))
         return self._size, self._sides
 
-    def put(self, surface: Surface, luma: int, chroma: int) -> None:
-        """Start writing a frame to the canvases at two addresses."""
-        if self._used == _RECORDS:
-            self.finish()
-        shrunk = self._size != self._sides
-        self._records[self._used] = self._frame
-        record = self._records[self._used]
-        record["surface"]["pointer"], record["surface"]["pitch"] = surface.pointer, surface.pitch
-        sides = (*self._canvases.luma, *self._canvases.chroma)
-        record["canvases"][2 if shrunk else 0] = (luma, chroma, *sides, 1, 0)
+    def put(self, pictures: Sequence[Picture]) -> None:
+        """Start writing frames to their canvases, many by one launch."""
+        for start in range(0, len(pictures), self._at_once):
+            self._launch(pictures[start : start + self._at_once])
 
+    def _launch(self, pictures: Sequence[Picture]) -> None:
+        count = len(pictures)
+        if self._used + count > _RECORDS:
+            self.finish()
         address = np.uint64(self._address + self._used * FRAME.itemsize)
-        self._used += 1
+        self._describe(self._records[self._used : self._used + count], pictures)
+        self._used += count
         height, width = self._sides
-        self._kernels.place.launch(self._stream, _grid(height + 1, width + 1), BLOCK, address)
-        if shrunk:
+        grid = _grid(height + 1, width + 1, count)
+        self._kernels.place.launch(self._stream, grid, BLOCK, address)
+        if self._size != self._sides:
             small = self._size
             for number, (rows, columns) in enumerate(((height, small[1]), small)):
-                grid = _grid(rows + 1, columns + 1)
+                grid = _grid(rows + 1, columns + 1, count)
                 self._kernels.shrink.launch(self._stream, grid, BLOCK, address, np.int32(number))
+
+    def _describe(self, records: np.ndarray, pictures: Sequence[Picture]) -> None:
+        """Fill in the records of frames."""
+        shrunk = self._size != self._sides
+        records[...] = self._frame
+        records["surface"]["pointer"] = [each.surface.pointer for each in pictures]
+        records["surface"]["pitch"] = [each.surface.pitch for each in pictures]
+        sides = (*self._canvases.luma, *self._canvases.chroma)
+        canvases = records["canvases"]
+        apart = np.arange(len(pictures), dtype=np.uint64)[:, None] * np.uint64(self._apart)
+        for name in ("luma", "chroma"):
+            canvases[name][:, :2] += apart
+        canvases[:, 2 if shrunk else 0] = [
+            (each.luma, each.chroma, *sides, 1, 0) for each in pictures
+        ]
 
     def finish(self) -> None:
         """Wait until all frames are on their canvases."""
@@ -130,7 +159,9 @@ class Placer:
         if len(self._tables) >= _MAX_TABLES:
             self._forget_tables()
         wide = _Sides((whole.luma[0], small.luma[1]), whole.halved)
-        address = self._take_scratch(whole.bytes + wide.bytes)
+        self._apart = whole.bytes + wide.bytes
+        self._at_once = min(max(_SCRATCH_BYTES // self._apart, 1), _AT_ONCE)
+        address = self._take_scratch(self._apart * self._at_once)
         self._frame["canvases"][0] = whole.canvas(address)
         self._frame["canvases"][1] = wide.canvas(address + whole.bytes)
         for down, (before, after) in enumerate(((whole, wide), (wide, small))):
@@ -188,9 +219,9 @@ class _Sides(NamedTuple):
         return (address, address + math.prod(self.luma), *self.luma, *self.chroma, 0, 0)
 
 
-def _grid(rows: int, columns: int) -> tuple[int, int, int]:
-    """Return the blocks of three planes, each as large as luma."""
-    return (-(-columns // BLOCK[0]), -(-rows // BLOCK[1]), 3)
+def _grid(rows: int, columns: int, frames: int) -> tuple[int, int, int]:
+    """Return the blocks of three planes of each frame, each as large as luma."""
+    return (-(-columns // BLOCK[0]), -(-rows // BLOCK[1]), 3 * frames)
 
 
 def _upload(table: np.ndarray) -> int:

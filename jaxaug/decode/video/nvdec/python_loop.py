@@ -42,6 +42,14 @@ class PythonLoop:
                 break
         return state.error
 
+    def unmap_all(self, state: Any) -> int:
+        """Give the mapped surfaces back; return what is wrong."""
+        state = state._obj
+        for mapped in state.mapped[: state.used]:
+            self._try(state, "cuvidUnmapVideoFrame64", state.decoder, mapped.pointer)
+        state.used = 0
+        return state.error
+
     def _on_decode(self, state: Any, picture: Any) -> int:
         state, surface = state.contents, picture.contents.surface
         if state.error or (state.unchecked[surface] and not self._check(state, surface)):

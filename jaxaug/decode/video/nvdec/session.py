@@ -4,7 +4,7 @@ Several sessions keep several engines busy. The parser reads the headers of pack
 from within `cuvidParseVideoData`; the pictures between it and the decoder are opaque here.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from ctypes import addressof, byref, c_char_p, c_void_p, cast, pointer
 from typing import Any, NamedTuple
 
@@ -42,6 +42,9 @@ class Surface(NamedTuple):
     format: nv.Format
 
 
+Take = Callable[[Sequence[tuple[int, Surface]]], None]
+
+
 class Session:
     """Decodes packets of one codec on the device that is current in its thread.
 
@@ -61,7 +64,7 @@ class Session:
         self._made = nv.CreateInfo()  # of the decoder
         self._format: nv.Format | None = None  # that it is configured for
         self._shown: nv.Format | None = None  # of this video
-        self._take: Callable[[int, Surface], None] | None = None
+        self._take: Take | None = None
         self._error: BaseException | None = None
         self._parameters = nv.MapParameters(stream=stream)
         # The parser gives pictures that it shows in another order the times of other packets. Those
@@ -91,15 +94,14 @@ class Session:
         self,
         groups: Iterable[Iterable[tuple[int, bytes]]],
         wanted: Collection[int],
-        take: Callable[[int, Surface], None],
+        take: Take,
     ) -> None:
         """Decode groups of packets that follow each other from one where decoding may begin.
 
         Args:
           groups: the rank of each packet in the order of times, and its content, see `Bitstream`.
           wanted: the ranks of those that are given to `take`.
-          take: is called with the rank and the surface, which work that it starts on the stream may
-            read.
+          take: is called with ranks and surfaces, which work that it starts on the stream may read.
 
         Raises:
           EngineError: the engines refuse the packets, or found errors in them.
@@ -223,12 +225,11 @@ class Session:
             return
         assert self._format is not None and self._take is not None
         rows = (self._format.coded_height + 1) & ~1
-        for rank, address, pitch in mapped:
-            self._take(rank, Surface(address, pitch, rows, self._format))
+        self._take(
+            [(rank, Surface(address, pitch, rows, self._format)) for rank, address, pitch in mapped]
+        )
         cuda.call("cudaStreamSynchronize", self._stream)
-        state.used = 0
-        for _, address, _ in mapped:
-            self._library.cuvidUnmapVideoFrame64(self._decoder, address)
+        self._loop.unmap_all(byref(state))
 
     def _destroy(self) -> None:
         self._state.used = 0
@@ -243,6 +244,7 @@ _CALLED = {
     "decode": "cuvidDecodePicture",
     "status": "cuvidGetDecodeStatus",
     "map": "cuvidMapVideoFrame64",
+    "unmap": "cuvidUnmapVideoFrame64",
 }
 
 

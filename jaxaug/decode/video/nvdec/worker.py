@@ -1,6 +1,6 @@
 """One thread's share of a GPU: its sessions, its stream and the memory of its kernels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from jaxaug.decode.native.libnvcuvid import CuvidError
 from jaxaug.decode.video.nvdec.bitstream import Bitstream
 from jaxaug.decode.video.nvdec.engines import EngineError, Form
 from jaxaug.decode.video.nvdec.place_planes import Kernels
-from jaxaug.decode.video.nvdec.placer import Canvases, Placer, Size
+from jaxaug.decode.video.nvdec.placer import Canvases, Picture, Placer, Size
 from jaxaug.decode.video.nvdec.session import Session, Surface
 from jaxaug.decode.video.planes import quarter_turns
 from jaxaug.decode.video.stream import VideoFile
@@ -154,17 +154,20 @@ class _Task:
         self.missing = places  # rank of a frame -> its canvases
         self.sizes: tuple[Size, Size] | None = None
 
-    def take(self, rank: int, surface: Surface) -> None:
-        """Write a picture to its canvases."""
-        if self._first is None:
-            self._first = surface
-            self.sizes = self._placer.start(surface, self._turns)
-        elif surface.format is not self._first.format:
-            raise EngineError("its headers change")
+    def take(self, shown: Sequence[tuple[int, Surface]]) -> None:
+        """Write pictures of some ranks to their canvases."""
         row = self._row
-        for place in self.missing.pop(rank, ()):
-            luma = row.luma + place * row.luma_bytes
-            self._placer.put(surface, luma, row.chroma + place * row.chroma_bytes)
+        pictures: list[Picture] = []
+        for rank, surface in shown:
+            if self._first is None:
+                self._first = surface
+                self.sizes = self._placer.start(surface, self._turns)
+            elif surface.format is not self._first.format:
+                raise EngineError("its headers change")
+            for place in self.missing.pop(rank, ()):
+                luma = row.luma + place * row.luma_bytes
+                pictures.append(Picture(surface, luma, row.chroma + place * row.chroma_bytes))
+        self._placer.put(pictures)
 
 
 def _packets(video: VideoFile, stream: Bitstream, run: Run) -> Iterator[tuple[int, bytes]]:
