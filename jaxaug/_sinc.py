@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-
-from jaxaug._typing import Array
+from jax import Array, lax
 
 _UNROLL = 8  # taps of one turn of the loop, which become one kernel
 

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-Array: TypeAlias = jax.Array
 Device: TypeAlias = Any  # jax.Device, which type checkers take for a variable
 Key: TypeAlias = jax.Array  # a typed PRNG key, `jax.random.key(seed)`
 Scalar: TypeAlias = float | jax.Array

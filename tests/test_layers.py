@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "_mesh_context": set(),
     "_hardware_queues": set(),
     "_nvrtc": set(),
-    "_sinc": {"_typing"},
+    "_sinc": set(),
     "_splitmix": set(),
     "_warn": {"errors"},
     "errors": set(),

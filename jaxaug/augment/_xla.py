@@ -17,10 +17,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 from jax.core import Tracer
-
-from jaxaug._typing import Array
 
 _BARRIER_SINCE = (0, 11, 1)
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Scalar
 
 
 class Matrix(NamedTuple):

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.extend.random import threefry_2x32
 
-from jaxaug._typing import Array, Key, Scalar
+from jaxaug._typing import Key, Scalar
 from jaxaug.augment._xla import barrier_on_cpu
 from jaxaug.augment.matrix import is_static
 

@@ -14,8 +14,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 
-from jaxaug._typing import Array, Device, Values
+from jaxaug._typing import Device, Values
 from jaxaug.decode._types import Span
 
 WHOLE = np.iinfo(np.int64).max  # an end behind that of all values

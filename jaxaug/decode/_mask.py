@@ -9,9 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from jaxaug._checks import is_int
-from jaxaug._typing import Array, Values
+from jaxaug._typing import Values
 from jaxaug.decode._clip_rows import clips_of, one_frame, rows_of_clips
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, RowError, valid_rows
 from jaxaug.decode._cpus import usable_cpus

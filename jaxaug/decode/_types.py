@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-
-from jaxaug._typing import Array
+from jax import Array
 
 
 class Span(NamedTuple):

@@ -11,9 +11,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxaug._typing import Array, Device
+from jaxaug._typing import Device
 from jaxaug.sharding._mesh import (
     RowRange,
     auto_mesh,

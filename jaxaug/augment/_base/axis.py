@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Scalar
 from jaxaug.augment._xla import barrier
 
 PADDING_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")

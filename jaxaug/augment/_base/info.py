@@ -8,9 +8,9 @@ afterwards.
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax import Array
 
 from jaxaug._checks import check_choice
-from jaxaug._typing import Array
 from jaxaug.augment._base.axis import PADDING_MODES, fold
 from jaxaug.augment._base.values import LEVELS
 

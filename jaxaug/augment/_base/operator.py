@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Key
 from jaxaug.augment import random
 from jaxaug.augment._base import pytree as _pytree
 from jaxaug.augment._base.fields import as_probability, convert_fields, repr_in_order, store

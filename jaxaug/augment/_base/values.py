@@ -6,9 +6,9 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Scalar
 
 LEVELS = 256
 _TOP_LEVELS = {"uint8": 255, "uint16": 65535}  # the level that stands for 1.0

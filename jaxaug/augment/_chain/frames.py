@@ -6,8 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key, Sample
+from jaxaug._typing import Key, Sample
 from jaxaug.augment._base import Flag, Names, convert_fields
 from jaxaug.augment._chain.compose import Compose, as_transforms
 from jaxaug.augment._chain.progress import check_key

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key, Sample
+from jaxaug._typing import Key, Sample
 from jaxaug.augment._base import (
     NO_IMAGE,
     ImageInfo,

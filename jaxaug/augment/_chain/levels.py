@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array
 from jaxaug.augment._base import LEVELS, Drawn, Epilogue, ImageInfo, look_up, unit
 from jaxaug.augment._cuda.choice import on_gpu
 

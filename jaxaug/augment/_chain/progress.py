@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 
-from jaxaug._typing import Array, Sample
+from jaxaug._typing import Sample
 from jaxaug.augment._base import (
     LEVELS,
     NO_IMAGE,

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax import Array
 
 from jaxaug._checks import check_positive_int
-from jaxaug._typing import Array, Key, Sample
+from jaxaug._typing import Key, Sample
 from jaxaug.augment._base import store
 from jaxaug.augment._chain.compose import Compose, as_transforms
 from jaxaug.augment._chain.frames import Frames, frames_name

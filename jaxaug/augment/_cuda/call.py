@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._nvrtc import compile_to_ptx
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Scalar
 
 _TARGET = "__gpu$xla.gpu.ptx"
 _OLDEST_ARCHITECTURE = 70  # Volta, for the shuffles; NVRTC 13 begins with 75

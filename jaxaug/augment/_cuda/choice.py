@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from jax import lax
+from jax import Array, lax
 
 from jaxaug._nvrtc import is_available
-from jaxaug._typing import Array
 from jaxaug.augment._xla import split_arrays, with_jvp_of
 
 

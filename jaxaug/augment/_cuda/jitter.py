@@ -6,7 +6,9 @@ there, in their order; XLA computes each of them at each turn and selects.
 
 from collections.abc import Sequence
 
-from jaxaug._typing import Array, Scalar
+from jax import Array
+
+from jaxaug._typing import Scalar
 from jaxaug.augment._cuda.call import CudaKernel, as_row, call, with_constants
 from jaxaug.augment._cuda.gray_source import GRAY, fixed_point_one
 

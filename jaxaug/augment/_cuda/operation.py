@@ -4,7 +4,9 @@ All pixels of an image share one operation, so only that one is computed, and on
 contrast, autocontrast and equalize are measured. XLA computes every operation for every image.
 """
 
-from jaxaug._typing import Array, Scalar
+from jax import Array
+
+from jaxaug._typing import Scalar
 from jaxaug.augment._cuda.call import CudaKernel, as_row, call, with_constants
 from jaxaug.augment._cuda.gray_source import GRAY, fixed_point_one
 

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax import Array
 
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Scalar
 from jaxaug.augment._base import PADDING_MODES, Epilogue
 from jaxaug.augment._cuda.call import CudaKernel, as_row, call, with_constants
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array
 from jaxaug.augment._warp import present
 
 

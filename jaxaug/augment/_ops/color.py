@@ -10,9 +10,9 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
-from jaxaug._typing import Array, Key, Scalar
+from jaxaug._typing import Key, Scalar
 from jaxaug.augment._base import (
     LARGEST,
     Converter,

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key, Sample
+from jaxaug._typing import Key, Sample
 from jaxaug.augment._base import (
     Converter,
     ImageInfo,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Scalar
 from jaxaug.augment._base import mirrored, plain
 from jaxaug.augment._xla import barrier
 

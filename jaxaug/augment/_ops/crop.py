@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key, Scalar
+from jaxaug._typing import Key, Scalar
 from jaxaug.augment._base import (
     SMALLEST,
     Canvas,

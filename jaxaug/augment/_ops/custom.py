@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from jaxaug._checks import takes_two
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Key
 from jaxaug.augment._base import Converter, Drawn, ImageInfo
 from jaxaug.augment._chain import ImageOp
 

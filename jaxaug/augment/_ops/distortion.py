@@ -11,8 +11,9 @@ from typing import Annotated, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Key
 from jaxaug.augment._base import (
     Converter,
     ImageInfo,

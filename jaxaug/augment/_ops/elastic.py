@@ -12,8 +12,9 @@ from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from jaxaug._typing import Array, Key, Scalar
+from jaxaug._typing import Key, Scalar
 from jaxaug.augment._base import Converter, ImageInfo, Pair, as_xy, static
 from jaxaug.augment._chain import Bordered
 from jaxaug.augment._warp import Displacement, Warp, displaced_by, warp_image

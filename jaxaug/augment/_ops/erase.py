@@ -6,9 +6,10 @@ from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from jaxaug._checks import is_int
-from jaxaug._typing import Array, Key, Sample, Scalar
+from jaxaug._typing import Key, Sample, Scalar
 from jaxaug.augment._base import (
     Channels,
     Color,

@@ -9,8 +9,9 @@ from functools import reduce
 from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key, Scalar
+from jaxaug._typing import Key, Scalar
 from jaxaug.augment._base import (
     Converter,
     ImageInfo,

@@ -4,8 +4,9 @@ from dataclasses import KW_ONLY, dataclass
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key, Sample, Scalar
+from jaxaug._typing import Key, Sample, Scalar
 from jaxaug.augment._base import Flag, ImageInfo, Size, convert_fields
 from jaxaug.augment._chain import (
     Compose,

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Key
 from jaxaug.augment._base import ImageInfo, as_image
 from jaxaug.augment._chain import Geometric
 from jaxaug.augment._warp import Frame, Warp, warp_image

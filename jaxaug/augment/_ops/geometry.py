@@ -10,8 +10,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key, Scalar
+from jaxaug._typing import Key, Scalar
 from jaxaug.augment._base import (
     LARGEST,
     SMALLEST,

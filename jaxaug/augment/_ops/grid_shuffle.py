@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key, Sample
+from jaxaug._typing import Key, Sample
 from jaxaug.augment._base import Converter, ImageInfo, as_image, as_size, extent
 from jaxaug.augment._chain import ImageOp
 from jaxaug.augment.random import permutation

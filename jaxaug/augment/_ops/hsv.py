@@ -1,8 +1,9 @@
 """Colors as hue, saturation and value (HSV), with finite derivatives everywhere."""
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Scalar
 
 _OFFSETS = (5, 3, 1)  # of red, green and blue, in sixths of a turn
 

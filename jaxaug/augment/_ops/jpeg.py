@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from jaxaug._checks import check_choice
-from jaxaug._typing import Array, Key, Scalar
+from jaxaug._typing import Key, Scalar
 from jaxaug.augment._base import (
     Converter,
     ImageInfo,

@@ -10,8 +10,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array
 from jaxaug.augment._base import ImageInfo
 from jaxaug.augment._warp import (
     Frame,

@@ -10,8 +10,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key, Sample, Scalar
+from jaxaug._typing import Key, Sample, Scalar
 from jaxaug.augment._base import (
     SMALLEST,
     Converter,

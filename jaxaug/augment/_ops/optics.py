@@ -12,9 +12,9 @@ from typing import Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
-from jaxaug._typing import Array, Key, Scalar
+from jaxaug._typing import Key, Scalar
 from jaxaug.augment._base import (
     Converter,
     ImageInfo,

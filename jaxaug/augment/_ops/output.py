@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array
 from jaxaug.augment._base import (
     SMALLEST,
     Channels,

@@ -10,9 +10,9 @@ from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
-from jaxaug._typing import Array, Key, Sample
+from jaxaug._typing import Key, Sample
 from jaxaug.augment._base import (
     PADDING_MODES,
     Color,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Scalar
 from jaxaug.augment._base import ImageInfo, to_levels
 from jaxaug.augment._cuda import operation as cuda_operation
 from jaxaug.augment._cuda.choice import on_gpu

@@ -4,9 +4,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from jaxaug._checks import check_choice
-from jaxaug._typing import Array
 from jaxaug.augment._base import mirrored, on_image
 from jaxaug.augment._ops.color import rgb_to_grayscale
 

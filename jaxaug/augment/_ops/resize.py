@@ -10,9 +10,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
+from jax import Array
 
 from jaxaug._checks import check_positive_int
-from jaxaug._typing import Array, Key, Scalar
+from jaxaug._typing import Key, Scalar
 from jaxaug.augment._base import (
     Converter,
     ImageInfo,

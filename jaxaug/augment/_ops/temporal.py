@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key, Sample
+from jaxaug._typing import Key, Sample
 from jaxaug.augment._base import Converter, Names, PositiveInt, as_probability, convert_fields
 from jaxaug.augment._chain import check_key, frames_name, over_clips, split_frames
 from jaxaug.augment._warp import Targets

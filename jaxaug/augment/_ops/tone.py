@@ -11,8 +11,9 @@ from typing import Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from jaxaug._typing import Array, Key, Scalar
+from jaxaug._typing import Key, Scalar
 from jaxaug.augment._base import (
     LEVELS,
     Converter,

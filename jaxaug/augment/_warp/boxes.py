@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Sample, Scalar
+from jaxaug._typing import Sample, Scalar
 from jaxaug.augment._base import ImageInfo, as_choice
 from jaxaug.augment._warp.oriented import (
     CORNERS,

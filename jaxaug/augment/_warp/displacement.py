@@ -3,9 +3,9 @@
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Scalar
 from jaxaug.augment._xla import barrier, barrier_on_cpu
 
 MAX_GRADIENT = 0.6  # below 1 the map folds nowhere; at 0.6 the inverse below converges quickly

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from jaxaug._checks import check_choice
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Scalar
 from jaxaug.augment._base import (
     INTERPOLATIONS,
     KERNELS,

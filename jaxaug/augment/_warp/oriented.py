@@ -7,8 +7,9 @@ are in degrees, counter-clockwise on the screen, as everywhere.
 from collections.abc import Sequence
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Scalar
 
 CORNERS = 8  # the numbers of an oriented box
 # After a mirror: the side that was the upper one stays it, and corners run clockwise again.

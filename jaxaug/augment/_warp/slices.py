@@ -13,10 +13,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Scalar
 from jaxaug.augment._warp.warp import Warp
 from jaxaug.augment._xla import split_arrays, with_jvp_of
 from jaxaug.augment.matrix import is_static

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from jaxaug._checks import check_choice
-from jaxaug._typing import Array, Sample
+from jaxaug._typing import Sample
 from jaxaug._warn import warn_once
 from jaxaug.augment._base import Canvas, ImageInfo, is_pixels, plain, stored_as
 from jaxaug.augment._warp.boxes import (

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Scalar
 from jaxaug.augment._base import Canvas, ImageInfo
 from jaxaug.augment._warp.displacement import Displacement
 from jaxaug.augment.matrix import (

@@ -4,8 +4,9 @@ import abc
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Key
 from jaxaug.augment._base import AudioInfo, Drawn, ImageInfo, Parameters, chosen_alike
 from jaxaug.augment._chain import Note, State, Transform
 

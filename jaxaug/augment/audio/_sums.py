@@ -1,8 +1,8 @@
 """Sums whose bits depend neither on the size of a batch nor on padding."""
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array
 from jaxaug.augment._xla import with_jvp_of
 from jaxaug.augment.audio._kind import padded
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key, Scalar
+from jaxaug._typing import Key, Scalar
 from jaxaug.augment._base import AudioInfo, Converter, Range, as_choice, as_number, as_range_of
 from jaxaug.augment.audio._kind import AudioOp, along, used
 from jaxaug.augment.audio._sums import bin_means, mean, root_mean_square

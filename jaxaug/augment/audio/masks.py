@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
+from jax import Array
 
 from jaxaug._checks import is_int
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Key
 from jaxaug.augment._base import AudioInfo, Converter, as_choice, as_number
 from jaxaug.augment.audio._kind import AudioOp, along
 from jaxaug.augment.audio._sums import mean

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key, Sample
+from jaxaug._typing import Key, Sample
 from jaxaug.augment._base import (
     SMALLEST,
     Converter,

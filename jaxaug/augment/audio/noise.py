@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key, Scalar
+from jaxaug._typing import Key, Scalar
 from jaxaug.augment._base import AudioInfo, Converter, Range, as_optional, as_range_of
 from jaxaug.augment.audio._kind import AudioOp, along, only_used
 from jaxaug.augment.audio._sums import root_mean_square

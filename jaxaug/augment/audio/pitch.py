@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from jaxaug._checks import is_int
 from jaxaug._sinc import PERTURB, resample
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Key
 from jaxaug.augment._base import AudioInfo, Converter, Range, as_static_range
 from jaxaug.augment.audio._conventions import window
 from jaxaug.augment.audio._kind import AudioOp, along, padded

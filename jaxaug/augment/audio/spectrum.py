@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
-from jaxaug._typing import Array
 from jaxaug.augment._base import (
     AudioInfo,
     Converter,

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import jax.numpy as jnp
+from jax import Array
 
 from jaxaug._sinc import PERTURB, resample, resampled_length
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Key
 from jaxaug.augment._base import (
     AudioInfo,
     Converter,

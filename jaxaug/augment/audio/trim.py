@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import jax.numpy as jnp
+from jax import Array
 
-from jaxaug._typing import Array, Key, Scalar
+from jaxaug._typing import Key, Scalar
 from jaxaug.augment._base import AudioInfo, Converter, Drawn, PositiveInt, as_number
 from jaxaug.augment._chain import State
 from jaxaug.augment.audio._kind import AudioOp, only_used

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Scalar
 from jaxaug.augment._base import VolumeInfo
 from jaxaug.augment._xla import barrier
 from jaxaug.augment.matrix import is_static

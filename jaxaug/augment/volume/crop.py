@@ -5,9 +5,9 @@ from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
-from jaxaug._typing import Array, Key, Sample, Scalar
+from jaxaug._typing import Key, Sample, Scalar
 from jaxaug.augment._base import (
     LARGEST,
     Converter,

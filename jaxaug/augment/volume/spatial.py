@@ -6,8 +6,9 @@ from typing import Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from jaxaug._typing import Array, Key, Sample
+from jaxaug._typing import Key, Sample
 from jaxaug.augment._base import (
     KERNELS,
     LARGEST,

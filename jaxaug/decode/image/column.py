@@ -7,10 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.typing import DTypeLike
 
 from jaxaug._checks import check_choice, check_positive_int, check_size
-from jaxaug._typing import Array, Device, Values
+from jaxaug._typing import Device, Values
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._types import Encoded, Ragged
 from jaxaug.decode.image.canvas import fit_size, pick_canvas, rows_within, sizes_in

@@ -7,9 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from jaxaug._mesh_context import no_mesh
-from jaxaug._typing import Array, Device, Values
+from jaxaug._typing import Device, Values
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded
 from jaxaug.decode._types import Encoded, Ragged
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._install import install_gpu_command
-from jaxaug._typing import Array, Device, Values
+from jaxaug._typing import Device, Values
 from jaxaug._warn import warn_once
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._cpus import usable_cpus

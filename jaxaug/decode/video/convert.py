@@ -5,10 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.custom_batching import sequential_vmap
 
-from jaxaug._typing import Array
 from jaxaug.decode.video.color import doubled, rgb_levels, to_rgb, whole_chroma
 
 Size = tuple[int, int]

@@ -1,10 +1,11 @@
 """A Loader's batches in the form that `jax.pmap` takes."""
 
 import jax
+from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._mesh_context import no_mesh
-from jaxaug._typing import Array, Device
+from jaxaug._typing import Device
 from jaxaug.iterators.export.to_numpy import Batch, Export
 from jaxaug.iterators.loader.loader import Loader
 from jaxaug.sharding._assemble import local_shards

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from jaxaug._typing import Array
+from jax import Array
+
 from jaxaug.iterators.loader.loader import Loader
 
 _STAGE_NAMES = {

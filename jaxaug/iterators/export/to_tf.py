@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax import Array
 
-from jaxaug._typing import Array
 from jaxaug.iterators.export.to_numpy import Batch, Export, check_names
 from jaxaug.iterators.loader.loader import Loader
 from jaxaug.sharding._assemble import local_array, local_shards

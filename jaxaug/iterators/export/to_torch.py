@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+from jax import Array
 
-from jaxaug._typing import Array
 from jaxaug.iterators.export.to_numpy import Batch, Export, check_bool, check_names
 from jaxaug.iterators.loader.columns import LABELS
 from jaxaug.iterators.loader.loader import Loader

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from jaxaug._checks import is_int
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Key
 from jaxaug.decode import ColumnDecoder
 from jaxaug.iterators.loader.columns import blank_value
 from jaxaug.iterators.loader.keys import BATCH_TRANSFORM, TRANSFORM, sample_keys, seed_key

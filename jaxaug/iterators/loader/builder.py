@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 
-from jaxaug._typing import Array
 from jaxaug.iterators.loader.bad_records import BadRecord, decode_batch
 from jaxaug.iterators.loader.compile import CompiledBatch
 from jaxaug.iterators.loader.decode import ColumnsDecoder

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax import lax
+from jax import Array, lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._mesh_context import no_mesh
-from jaxaug._typing import Array, Device
+from jaxaug._typing import Device
 from jaxaug.iterators.loader.batch_function import BatchFunction
 from jaxaug.iterators.loader.rows import RowPacking, RowSchema
 from jaxaug.sharding._mesh import auto_mesh

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from typing import Any
 
-from jaxaug._typing import Array
+from jax import Array
+
 from jaxaug._warn import warn_user
 from jaxaug.iterators.loader.bad_records import BadRecordLimit, BadRecordsError
 from jaxaug.iterators.loader.builder import BatchBuilder, BuiltBatch

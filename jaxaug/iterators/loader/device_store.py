@@ -15,10 +15,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._mesh_context import no_mesh
-from jaxaug._typing import Array, Device
+from jaxaug._typing import Device
 from jaxaug.iterators.loader.device_places import Moves, RecordPlaces, plan_moves
 from jaxaug.iterators.loader.kept import RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.reader import ReadBatch

@@ -7,9 +7,10 @@ any batch size, any number of devices and hosts, and after any resume.
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from jaxaug._splitmix import fold, to_words
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Key
 
 # The purpose of a key is folded into its seed first, so that keys of two purposes never meet. Two
 # purposes are drawn on the host, by a hash: the order of the records, by `samplers/sampler.py`, and

@@ -6,10 +6,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._mesh_context import no_mesh
-from jaxaug._typing import Array
 from jaxaug.iterators.loader.device_places import RecordPlaces
 from jaxaug.iterators.loader.device_store import DeviceStore
 from jaxaug.iterators.loader.host_store import HostStore

@@ -8,9 +8,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
-from jaxaug._typing import Array
 from jaxaug.decode import ColumnDecoder, Decoded, Ragged
 from jaxaug.decode._column import Column
 from jaxaug.iterators.loader.columns import Form, Forms

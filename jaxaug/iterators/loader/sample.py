@@ -5,10 +5,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 
 from jaxaug._checks import check_count
 from jaxaug._mesh_context import no_mesh
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Key
 from jaxaug.iterators.loader.bad_records import BadRecordsError
 from jaxaug.iterators.loader.batch_function import row_keys
 from jaxaug.iterators.loader.columns import Columns

@@ -5,9 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-
-from jaxaug._typing import Array
+from jax import Array, lax
 
 _SIDE = 32
 _WORTH = 0.9  # of the bytes of whole rows; a gather of tiles takes longer
