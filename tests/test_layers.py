@@ -92,6 +92,8 @@ def test_a_room_of_augment_imports_only_those_before_it(room):
     for path in files:
         for module in imported_modules(path):
             other, _, inner = module.partition(".")
+            if room == "recipes" and other not in AUGMENT:
+                continue  # imported when they are used, they name operators as users do
             assert AUGMENT.index(other) <= AUGMENT.index(room), (path, module)
             assert other == room or other not in DOORS or not inner, (path, module)
 

@@ -9,7 +9,7 @@ operator of your own derives from `Geometric`, `Pointwise`, `ImageOp`, `SampleOp
 import importlib
 from typing import TYPE_CHECKING
 
-from jaxaug.augment import functional, matrix, random, recipes
+from jaxaug.augment import functional, matrix, random
 from jaxaug.augment._base.info import AudioInfo, ImageInfo, VolumeInfo
 from jaxaug.augment._chain.compose import Compose
 from jaxaug.augment._chain.control import (
@@ -177,6 +177,7 @@ from jaxaug.augment._warp.warp import Warp, select
 
 if TYPE_CHECKING:
     from jaxaug.augment import audio as audio
+    from jaxaug.augment import recipes as recipes
     from jaxaug.augment import volume as volume
 
 __all__ = [
@@ -343,7 +344,7 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    if name in ("audio", "volume"):  # imported when they are used
+    if name in ("audio", "recipes", "volume"):  # imported when they are used
         return importlib.import_module(f"jaxaug.augment.{name}")
     raise AttributeError(f"module 'jaxaug.augment' has no attribute {name!r}")
 

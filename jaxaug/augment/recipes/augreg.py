@@ -7,14 +7,19 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Key
-from jaxaug.augment._base import Color, ImageInfo
-from jaxaug.augment._chain import Compose, RandomChoice, Transform
-from jaxaug.augment._ops.crop import RandomResizedCrop
+from jaxaug.augment import (
+    Compose,
+    ImageInfo,
+    MixUp,
+    Normalize,
+    RandAugment,
+    RandomChoice,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Transform,
+)
+from jaxaug.augment._base import Color
 from jaxaug.augment._ops.erase import Holes, Occlusion
-from jaxaug.augment._ops.flip import RandomHorizontalFlip
-from jaxaug.augment._ops.mix import MixUp
-from jaxaug.augment._ops.output import Normalize
-from jaxaug.augment._ops.policies import RandAugment
 from jaxaug.augment.random import integer, uniform
 
 _GRAY = 128 / 255

@@ -2,14 +2,20 @@
 
 from typing import Any
 
-from jaxaug.augment._chain import Compose, Transform
-from jaxaug.augment._ops.color import ColorJitter
-from jaxaug.augment._ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
-from jaxaug.augment._ops.erase import RandomErasing
-from jaxaug.augment._ops.flip import RandomHorizontalFlip
-from jaxaug.augment._ops.output import Normalize
-from jaxaug.augment._ops.policies import RandAugment, ThreeAugment
-from jaxaug.augment._ops.resize import Resize
+from jaxaug.augment import (
+    CenterCrop,
+    ColorJitter,
+    Compose,
+    Normalize,
+    RandAugment,
+    RandomCrop,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+    ThreeAugment,
+    Transform,
+)
 from jaxaug.augment.recipes._statistics import (
     CIFAR10_MEAN,
     CIFAR10_STD,

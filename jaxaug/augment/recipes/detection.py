@@ -8,25 +8,31 @@ that are left stand first; "boxes_valid" bool[n] marks them.
 from typing import Any
 
 from jaxaug._checks import check_positive_int
-from jaxaug.augment._chain import (
+from jaxaug.augment import (
     ByEpoch,
+    CenterCrop,
+    ColorJitter,
     Compose,
+    CopyAndPaste,
     GroupCompose,
+    LetterBox,
+    Mosaic,
+    Normalize,
+    RandomAffine,
     RandomApply,
     RandomChoice,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomIoUCrop,
+    RandomPhotometricDistort,
+    RandomShortestSize,
+    RandomZoomOut,
+    Resize,
+    SanitizeBoxes,
+    ScaleJitter,
+    ToFloat,
     Transform,
 )
-from jaxaug.augment._ops.box_crop import RandomIoUCrop
-from jaxaug.augment._ops.color import ColorJitter, RandomPhotometricDistort
-from jaxaug.augment._ops.copy_paste import CopyAndPaste
-from jaxaug.augment._ops.crop import CenterCrop, RandomCrop
-from jaxaug.augment._ops.flip import RandomHorizontalFlip
-from jaxaug.augment._ops.geometry import RandomAffine
-from jaxaug.augment._ops.mosaic import Mosaic
-from jaxaug.augment._ops.output import Normalize, ToFloat
-from jaxaug.augment._ops.pad import LetterBox, RandomZoomOut
-from jaxaug.augment._ops.resize import RandomShortestSize, Resize, ScaleJitter
-from jaxaug.augment._ops.sanitize import SanitizeBoxes
 from jaxaug.augment.recipes._statistics import IMAGENET_MEAN, IMAGENET_STD
 
 # torchvision's mean=(123, 117, 104), Caffe's of ImageNet.

@@ -2,11 +2,15 @@
 
 from typing import Any
 
-from jaxaug.augment._chain import Compose, Transform
-from jaxaug.augment._ops.crop import RandomCrop
-from jaxaug.augment._ops.flip import RandomHorizontalFlip
-from jaxaug.augment._ops.output import Normalize
-from jaxaug.augment._ops.resize import RandomResize, Resize
+from jaxaug.augment import (
+    Compose,
+    Normalize,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResize,
+    Resize,
+    Transform,
+)
 from jaxaug.augment.recipes._statistics import IMAGENET_MEAN, IMAGENET_STD
 
 _MAX_ASPECT = 4  # long side / short side that a resized image may have before it is shrunk

@@ -5,14 +5,21 @@ V-JEPA), pairs with texts (SigLIP).
 from typing import Any
 
 from jaxaug._checks import check_positive_int
-from jaxaug.augment._chain import Compose, Frames, MultiView, Transform
-from jaxaug.augment._ops.blur import GaussianBlur
-from jaxaug.augment._ops.color import ColorJitter, RandomGrayscale
-from jaxaug.augment._ops.crop import RandomResizedCrop
-from jaxaug.augment._ops.flip import RandomHorizontalFlip
-from jaxaug.augment._ops.output import Normalize, ToFloat
-from jaxaug.augment._ops.resize import Resize
-from jaxaug.augment._ops.tone import RandomSolarize
+from jaxaug.augment import (
+    ColorJitter,
+    Compose,
+    Frames,
+    GaussianBlur,
+    MultiView,
+    Normalize,
+    RandomGrayscale,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomSolarize,
+    Resize,
+    ToFloat,
+    Transform,
+)
 from jaxaug.augment.recipes._statistics import IMAGENET_MEAN, IMAGENET_STD
 
 _SIGMA = (0.1, 2.0)  # of the blur in pixels, in all three papers
