@@ -13,9 +13,8 @@ from jaxaug.decode.image.orientation import upright
 from jaxaug.decode.image.parse.headers import BAD
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
-from jaxaug.iterators.sources import _regions
-from jaxaug.iterators.sources._boxes_of import BOXES_OF
-from jaxaug.iterators.sources._items import new_names
+from jaxaug.iterators.sources import _items, _regions
+from jaxaug.iterators.sources._base import BOXES_OF
 from jaxaug.iterators.sources.storage.files import local_path
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
@@ -101,7 +100,7 @@ class Coco:
     ):
         check_choice("mask", mask, (None, "classes", "objects"))
         check_choice("boxes_of", boxes_of, ("size", *BOXES_OF))
-        for name in new_names(features):
+        for name in _items.new_names(features):
             check_choice("features", name, (*_EXTRA, "image_id"))
         self._boxes_of = boxes_of
         self.mask = mask

@@ -18,7 +18,7 @@ from jaxaug.iterators.loader.columns import (
     narrow_columns,
     take_rows,
 )
-from jaxaug.iterators.sources._indices import checked_indices
+from jaxaug.iterators.sources._base import checked_indices
 from jaxaug.iterators.sources.protocol import Far, Indexed, Source
 
 _FIRST = np.zeros(1, np.int64)

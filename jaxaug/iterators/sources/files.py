@@ -7,19 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug._checks import check_choice
-from jaxaug._typing import Features, PathLike, Values
-from jaxaug.decode import ColumnDecoder, Encoded
+from jaxaug._typing import PathLike, Values
+from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import hash_features, join_columns, take_rows
-from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
-from jaxaug.iterators.sources._file_source import FileSource
-from jaxaug.iterators.sources._texts import TextSource
+from jaxaug.iterators.sources._base import FileSource, TableSource, check_boxes_of
 from jaxaug.iterators.sources.memory import split_features
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 
-class Files(FileSource, TextSource):
+class Files(FileSource, TableSource):
     """Images, or other files, of a list of paths, with features as arrays.
 
     Args:
@@ -49,7 +46,7 @@ class Files(FileSource, TextSource):
         boxes_of: str = "stored",
         column: str = "image",
     ):
-        check_choice("boxes_of", boxes_of, BOXES_OF)
+        check_boxes_of(boxes_of)
         if isinstance(paths, (str, os.PathLike)):
             raise TypeError(
                 f"`paths` must be a list of paths, got the one path {os.fspath(paths)!r}: a folder "
@@ -67,16 +64,6 @@ class Files(FileSource, TextSource):
 
     def __repr__(self) -> str:
         return f"Files({len(self)} files, features {sorted(self._features)})"
-
-    @property
-    def decoders(self) -> dict[str, ColumnDecoder]:
-        """How boxes and keypoints are decoded."""
-        return annotated_on(self._boxes_of)
-
-    @property
-    def features(self) -> Features:
-        """All columns by name."""
-        return dict(self._features)
 
     def _columns(self, indices: np.ndarray, files: Encoded) -> dict[str, Values]:
         columns = {name: take_rows(column, indices) for name, column in self._features.items()}

@@ -11,7 +11,7 @@ from jaxaug._typing import Features, PathLike, Values
 from jaxaug._warn import warn_user
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._file_source import FileSource
+from jaxaug.iterators.sources._base import FileSource
 from jaxaug.iterators.sources.storage.files import local_path, reason
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 

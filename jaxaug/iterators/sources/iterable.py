@@ -7,13 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug._checks import check_choice, check_count, check_positive_int, is_int
-from jaxaug.decode import ColumnDecoder
+from jaxaug._checks import check_count, check_positive_int, is_int
 from jaxaug.errors import SourceError
 from jaxaug.iterators.samplers.sampler import check_seed
-from jaxaug.iterators.sources import _items
-from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
-from jaxaug.iterators.sources._items import Item, Key, Wanted
+from jaxaug.iterators.sources._base import Annotated, check_boxes_of
+from jaxaug.iterators.sources._items import (
+    Item,
+    Key,
+    Wanted,
+    blank_numbers,
+    check_label,
+    choose_features,
+    read_item,
+)
 from jaxaug.iterators.sources._parts import SKIPPED, Parts
 from jaxaug.iterators.sources._workers import items_by_workers
 
@@ -22,7 +28,7 @@ _MAX_REASONS = 1000  # bad records that are remembered
 _ALL = np.ones(1, bool)  # positions are wanted
 
 
-class FromIterable:
+class FromIterable(Annotated):
     """A stream of items: for data without random access.
 
     Items are dicts, such as those of a streaming Hugging Face data set, tuples with `image=0,
@@ -82,7 +88,7 @@ class FromIterable:
         features: Wanted = None,
         boxes_of: str = "stored",
     ):
-        check_choice("boxes_of", boxes_of, BOXES_OF)
+        check_boxes_of(boxes_of)
         self._boxes_of = boxes_of
         check_positive_int("lanes", lanes)
         check_count("buffer", buffer)
@@ -107,11 +113,6 @@ class FromIterable:
     def __repr__(self) -> str:
         name = getattr(self._items, "__name__", type(self._items).__name__)
         return f"FromIterable({name})"
-
-    @property
-    def decoders(self) -> dict[str, ColumnDecoder]:
-        """How boxes and keypoints are decoded."""
-        return annotated_on(self._boxes_of)
 
     def iterate(self) -> Iterator[dict[str, Any]]:
         """Yield all records of the first epoch, in order.
@@ -146,7 +147,7 @@ class FromIterable:
         if names is None:
             names = self._learn()
         try:
-            found = _items.read_item(item, self._image, self._blanks, ordinal, self._mask)
+            found = read_item(item, self._image, self._blanks, ordinal, self._mask)
         except SourceError as error:
             self._remember(ordinal, str(error))
             found = Item({}, b"", self._blanks)
@@ -176,15 +177,13 @@ class FromIterable:
             if ordinal == _MAX_TRIES:
                 break
             try:
-                first = _items.read_item(item, self._image, {}, ordinal, self._mask)
-                _items.check_label(first, self._label, ordinal)
+                first = read_item(item, self._image, {}, ordinal, self._mask)
+                check_label(first, self._label, ordinal)
             except SourceError as error:
                 wrong = wrong or error
                 continue
-            names = _items.choose_features(
-                first, self._image, self._label, self._wanted, self._mask
-            )
-            self._blanks = _items.blank_numbers(first, names)
+            names = choose_features(first, self._image, self._label, self._wanted, self._mask)
+            self._blanks = blank_numbers(first, names)
             self._names = names
             return names
         assert wrong is not None

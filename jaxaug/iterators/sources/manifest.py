@@ -13,8 +13,7 @@ from jaxaug._typing import Features, PathLike, Values
 from jaxaug.decode import Span
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
-from jaxaug.iterators.sources._file_source import FileSource
-from jaxaug.iterators.sources._texts import TextSource
+from jaxaug.iterators.sources._base import FileSource, TextSource
 from jaxaug.iterators.sources.storage.files import local_path, reason
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 

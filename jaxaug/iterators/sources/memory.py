@@ -6,18 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug._checks import check_choice
-from jaxaug._typing import Features, Values
-from jaxaug.decode import ColumnDecoder, Encoded, Ragged
+from jaxaug._typing import Values
+from jaxaug.decode import Encoded, Ragged
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import count_rows, hash_features, join_columns, take_rows
-from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
-from jaxaug.iterators.sources._texts import TextSource
+from jaxaug.iterators.sources._base import TableSource, check_boxes_of
 
 _MAX_HASHED_IMAGES = 256  # rows of a pixel array that enter its fingerprint: an array may be huge
 
 
-class InMemory(TextSource):
+class InMemory(TableSource):
     """Images held in memory, encoded or as pixels, with columns of features.
 
     Args:
@@ -56,7 +54,7 @@ class InMemory(TextSource):
         masks: Sequence[bytes] | None = None,
         boxes_of: str = "stored",
     ):
-        check_choice("boxes_of", boxes_of, BOXES_OF)
+        check_boxes_of(boxes_of)
         self._boxes_of = boxes_of
         if getattr(images, "ndim", 1) > 1:
             images = np.asanyarray(images)  # of any library; a memory map stays one
@@ -95,16 +93,6 @@ class InMemory(TextSource):
         if isinstance(self._images, np.ndarray):
             sides = f" of {self._images.shape[1]} x {self._images.shape[2]} pixels"
         return f"InMemory({len(self)} images{sides}, features {sorted(self._features)})"
-
-    @property
-    def decoders(self) -> dict[str, ColumnDecoder]:
-        """How boxes and keypoints are decoded."""
-        return annotated_on(self._boxes_of)
-
-    @property
-    def features(self) -> Features:
-        """All columns by name."""
-        return dict(self._features)
 
     def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Return rows of the images and of the columns; no encoded bytes are copied."""

@@ -11,15 +11,12 @@ from typing import Any
 import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int
-from jaxaug._typing import Features, PathLike, Values
-from jaxaug.decode import ColumnDecoder, Encoded, Ragged
+from jaxaug._typing import PathLike, Values
+from jaxaug.decode import Encoded, Ragged
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import hash_features, join_columns
 from jaxaug.iterators.sources import _arrow, _items
-from jaxaug.iterators.sources._arrow import ArrowFile, Images
-from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
-from jaxaug.iterators.sources._indices import checked_indices
-from jaxaug.iterators.sources._texts import TextSource
+from jaxaug.iterators.sources._base import TableSource, check_boxes_of, checked_indices
 from jaxaug.iterators.sources.packed.columns import (
     NULLS,
     MaxLength,
@@ -46,7 +43,7 @@ from jaxaug.iterators.sources.storage.storage import mappable_bytes
 _REMOTE_TRIES = 4  # 0.1, 0.2 and 0.4 seconds apart
 
 
-class Parquet(TextSource):
+class Parquet(TableSource):
     """Images in a column of Parquet or Arrow files, as Hugging Face and pyarrow write them.
 
     The image column holds bytes, or a struct of "bytes" and "path". An uncompressed Arrow file on a
@@ -104,7 +101,7 @@ class Parquet(TextSource):
         max_length: MaxLength = None,
         memory: int = 4 << 30,
     ):
-        check_choice("boxes_of", boxes_of, BOXES_OF)
+        check_boxes_of(boxes_of)
         check_choice("nulls", nulls, NULLS)
         check_max_length(max_length)
         check_positive_int("memory", memory)
@@ -176,16 +173,6 @@ class Parquet(TextSource):
     def __repr__(self) -> str:
         found = f"{len(self)} images in {len(self._files)} files, {sorted(self._features)}"
         return f"Parquet({found})"
-
-    @property
-    def decoders(self) -> dict[str, ColumnDecoder]:
-        """How boxes and keypoints are decoded."""
-        return annotated_on(self._boxes_of)
-
-    @property
-    def features(self) -> Features:
-        """All columns of features by name: no image is read."""
-        return dict(self._features)
 
     def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the images, their masks, and their features; what cannot be read has length 0.
@@ -311,7 +298,7 @@ class Parquet(TextSource):
         column = table[name]
         nothing = np.zeros(0, np.uint64)
         held = 0 if mapped else column.nbytes
-        self._cache.put((name, number), Images(nothing, nothing, None, column, held))
+        self._cache.put((name, number), _arrow.Images(nothing, nothing, None, column, held))
         return column
 
     def _group_of(self, index: int) -> int:
@@ -370,7 +357,7 @@ class Parquet(TextSource):
                 "pass label=None for no label."
             )
 
-    def _images(self, column: str, number: int, refused: dict[int, str]) -> "Images | str":
+    def _images(self, column: str, number: int, refused: dict[int, str]) -> "_arrow.Images | str":
         """Return the images of a column in a group, or the reason why it cannot be read."""
         file_number, _ = self._groups[number]
         if file_number in refused:
@@ -428,7 +415,7 @@ class Parquet(TextSource):
 
     def _read_paths(
         self,
-        images: Images,
+        images: _arrow.Images,
         rows: np.ndarray,
         places: np.ndarray,
         addresses: np.ndarray,
@@ -476,18 +463,18 @@ class _Cache:
     def __init__(self, memory: int):
         self._memory = memory
         self._held = 0
-        self._groups: OrderedDict[tuple[str, int], Images] = OrderedDict()
+        self._groups: OrderedDict[tuple[str, int], _arrow.Images] = OrderedDict()
         self._lock = threading.Lock()
         self._warned = False
 
-    def get(self, key: tuple[str, int]) -> Images | None:
+    def get(self, key: tuple[str, int]) -> _arrow.Images | None:
         """Return the images of a column and the number of a group, if they are held."""
         with self._lock:
             if key in self._groups:
                 self._groups.move_to_end(key)
             return self._groups.get(key)
 
-    def put(self, key: tuple[str, int], images: Images) -> None:
+    def put(self, key: tuple[str, int], images: _arrow.Images) -> None:
         """Hold images, and drop the longest unused ones where there are too many."""
         with self._lock:
             earlier = self._groups.pop(key, None)  # of a thread that read them at the same time
@@ -512,7 +499,9 @@ class _Cache:
         )
 
 
-def _check_schemas(files: list[DataFile], opened: list[ArrowFile], image: str, lists: bool) -> None:
+def _check_schemas(
+    files: list[DataFile], opened: list[_arrow.ArrowFile], image: str, lists: bool
+) -> None:
     """Raise SourceError unless all files have the same columns, with one of images."""
     first = opened[0].schema
     if image not in first.names:

@@ -9,20 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug._checks import check_choice
 from jaxaug._typing import Values
-from jaxaug.decode import ColumnDecoder, Encoded
+from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import hash_features, join_columns
-from jaxaug.iterators.sources import _items
-from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
-from jaxaug.iterators.sources._items import Item, Key, Wanted
-from jaxaug.iterators.sources._texts import TextSource
+from jaxaug.iterators.sources._base import Annotated, TextSource, check_boxes_of
+from jaxaug.iterators.sources._items import (
+    Item,
+    Key,
+    Wanted,
+    blank_numbers,
+    check_label,
+    choose_features,
+    fields_of,
+    read_item,
+)
 
 _MAX_TRIES = 100  # items looked at for the first good one
 
 
-class RandomAccess(TextSource):
+class RandomAccess(Annotated, TextSource):
     """Any object with `__len__` and `__getitem__` (or `__getitems__`, which takes a list).
 
     Hugging Face data sets, torch Datasets, Grain sources and lists will do; their items are dicts,
@@ -78,7 +84,7 @@ class RandomAccess(TextSource):
         boxes_of: str = "stored",
         parse: Callable[[Any], Any] | None = None,
     ):
-        check_choice("boxes_of", boxes_of, BOXES_OF)
+        check_boxes_of(boxes_of)
         if isinstance(source, (str, bytes, os.PathLike)):
             raise SourceError(
                 f"`source` must be an object with items, got {source!r}: files are read by "
@@ -96,8 +102,8 @@ class RandomAccess(TextSource):
         # By the items' keys. `_first_good` looks at no features yet: there are none.
         self._blanks: dict[Any, np.ndarray] = {}
         first = self._first_good()
-        self._names = _items.choose_features(first, image, label, features, mask)
-        self._blanks = _items.blank_numbers(first, self._names)
+        self._names = choose_features(first, image, label, features, mask)
+        self._blanks = blank_numbers(first, self._names)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_one_at_a_time"}
@@ -112,11 +118,6 @@ class RandomAccess(TextSource):
     def __repr__(self) -> str:
         found = f"{len(self)} images, {sorted(self._names.values())}"
         return f"RandomAccess({type(self._source).__name__}: {found})"
-
-    @property
-    def decoders(self) -> dict[str, ColumnDecoder]:
-        """How boxes and keypoints are decoded."""
-        return annotated_on(self._boxes_of)
 
     def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Return the items' images, and their numbers stacked; a bad record is empty and zero.
@@ -152,7 +153,7 @@ class RandomAccess(TextSource):
 
     def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> Iterator[Mapping]:
         for number, item in zip(indices.tolist(), self._ask(indices.tolist())):
-            fields = None if isinstance(item, Exception) else _items.fields_of(item)
+            fields = None if isinstance(item, Exception) else fields_of(item)
             if fields is None:
                 why = _reason(item) if isinstance(item, Exception) else "it has no fields"
                 raise SourceError(f"record {number} cannot be read: {why}")
@@ -176,7 +177,7 @@ class RandomAccess(TextSource):
             item = self._items(np.array([number]))[0]
             if not isinstance(item, Exception):
                 try:
-                    _items.check_label(item, self._label, number)
+                    check_label(item, self._label, number)
                     return item
                 except SourceError as error:
                     item = error
@@ -237,7 +238,7 @@ class RandomAccess(TextSource):
         if isinstance(item, Exception):
             return item
         try:
-            return _items.read_item(item, self._image, self._blanks, number, self._mask)
+            return read_item(item, self._image, self._blanks, number, self._mask)
         except SourceError as error:
             return error
 

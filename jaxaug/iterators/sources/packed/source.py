@@ -15,15 +15,13 @@ from jaxaug._checks import (
     check_positive_int,
     check_seconds,
 )
-from jaxaug._typing import Features, PathLike, Values
-from jaxaug.decode import ColumnDecoder, Encoded, Sides
+from jaxaug._typing import PathLike, Values
+from jaxaug.decode import Encoded, Sides
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
-from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
+from jaxaug.iterators.sources._base import TableSource, check_boxes_of, checked_indices
 from jaxaug.iterators.sources._findings import without_rows
-from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._items import TEXTS
-from jaxaug.iterators.sources._texts import TextSource
 from jaxaug.iterators.sources.packed.columns import (
     FORM,
     NULLS,
@@ -63,7 +61,7 @@ _AHEAD_BYTES = 256 << 20
 _DESCRIBE_BYTES = 64 << 10  # bytes read to describe one record
 
 
-class PackedSource(TextSource):
+class PackedSource(TableSource):
     """Records inside a few large files; a format knows how to scan a file and name a record.
 
     Args:
@@ -99,7 +97,7 @@ class PackedSource(TextSource):
         cache_bytes: float,
         packed: tuple[Unpack, Sequence[int]] | None = None,
     ):
-        check_choice("boxes_of", boxes_of, BOXES_OF)
+        check_boxes_of(boxes_of)
         check_choice("nulls", nulls, NULLS)
         check_max_length(max_length)
         if max_length is not None:
@@ -222,19 +220,6 @@ class PackedSource(TextSource):
     def index_path(self) -> str:
         """The file, or its URL, that holds the index."""
         return hide_secrets(self._index.path)
-
-    @property
-    def decoders(self) -> dict[str, ColumnDecoder]:
-        """How boxes and keypoints are decoded."""
-        return annotated_on(self._boxes_of)
-
-    @property
-    def features(self) -> Features:
-        """All columns of features by name, known without reading an image.
-
-        `Weighted(balanced_weights(source.features["label"]))` draws all classes equally often.
-        """
-        return dict(self._features)
 
     def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the images, their masks, and their features; what cannot be read has length 0.

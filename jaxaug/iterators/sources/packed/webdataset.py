@@ -17,7 +17,7 @@ from jaxaug.decode import Ragged
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.sources import _items
-from jaxaug.iterators.sources._indices import checked_indices
+from jaxaug.iterators.sources._base import checked_indices
 from jaxaug.iterators.sources.packed.columns import (
     ColumnBuilder,
     MaxLength,
