@@ -6,13 +6,14 @@ the GIL during each call.
 
 import ctypes
 import functools
+import threading
 import weakref
 from collections.abc import Callable
 from ctypes import POINTER, c_int, c_int32, c_size_t, c_uint16, c_uint32, c_void_p
 
 import numpy as np
 
-from jaxaug.decode.native import cuda
+from jaxaug.decode.native import cuda, lzw_check
 from jaxaug.decode.native.load_library import declare, load_library
 from jaxaug.decode.native.staging import Staging
 
@@ -104,6 +105,9 @@ def _create(function: str, *arguments) -> c_void_p:
     return made
 
 
+_lock = threading.Lock()  # one thread compiles, and imports cuda.core
+
+
 class TiffDecoder:
     """What one thread needs: a decoder, a stream, memory of the device and of the host.
 
@@ -114,56 +118,90 @@ class TiffDecoder:
     def __init__(self, ordinal: int):
         cuda.set_device(ordinal)
         load()
+        with _lock:
+            self._kernel = lzw_check.compile_check()
         self._stream = cuda.create_stream()
         self._decoder = c_void_p()
         load().nvtiffDecoderCreateSimple(ctypes.byref(self._decoder), self._stream)
         self._params = _create("nvtiffDecodeParamsCreate")
-        self._staging = Staging("for TIFF")
-        owned = (self._decoder, self._params, self._stream, self._staging)
+        self._file = Staging("for TIFF")
+        self._pixels = Staging("for TIFF")
+        owned = (self._decoder, self._params, self._stream, (self._file, self._pixels))
         weakref.finalize(self, _destroy, *owned).atexit = False  # when its thread ends
 
     def decode(
-        self, data: memoryview, shape: tuple[int, int, int], dtype: np.dtype, start: int
+        self,
+        data: memoryview,
+        shape: tuple[int, int, int],
+        dtype: np.dtype,
+        *,
+        start: int,
+        parts: np.ndarray,
     ) -> np.ndarray | None:
-        """Return the numbers [h, w, samples] of a page, valid until the next call.
+        """Return the numbers [h, w, samples] of a page in LZW, valid until the next call.
 
-        None is for one that nvTIFF does not decode, and where CUDA fails: the host decodes it, or
-        tells its damage.
+        None is for one that is damaged, or that nvTIFF does not decode, and where CUDA fails: the
+        host decodes it, or tells its damage.
 
         Args:
-          data: the file; it must not change meanwhile.
+          data: the file.
           shape: (h, w, samples) that its directory tells.
           dtype: of the numbers, in this machine's byte order.
           start: where the directory begins.
+          parts: int64[k, 3]: where each strip or tile begins, its bytes, those it decodes to.
         """
         try:
-            return self._decode(data, shape, dtype, start)
+            table = self._upload(data, parts)
+            return self._decode(len(data), table, shape, dtype, start)
         except (_NotDecodedError, cuda.CudaError, MemoryError):
             return None
 
+    def _upload(self, data: memoryview, parts: np.ndarray) -> np.ndarray:
+        """Return the table of the parts on the host; behind it, and on the device, is the file."""
+        size = len(parts) * lzw_check.PART.itemsize
+        self._file.reserve(size + len(data))
+        table = self._file.memory[:size].view(lzw_check.PART)
+        table["at"], table["count"], table["size"] = parts.T
+        self._file.memory[size : size + len(data)] = np.frombuffer(data, np.uint8)
+        self._file.to_device(size + len(data), self._stream)
+        return table
+
     def _decode(
-        self, data: memoryview, shape: tuple[int, int, int], dtype: np.dtype, start: int
+        self,
+        size: int,
+        table: np.ndarray,
+        shape: tuple[int, int, int],
+        dtype: np.dtype,
+        start: int,
     ) -> np.ndarray:
         height, width, samples = shape
         pitch = width * samples * dtype.itemsize
-        file = np.frombuffer(data, np.uint8)
-        opened = _create("nvtiffStreamOpen", file.ctypes.data, file.size)
+        opened = _create("nvtiffStreamOpen", self._file.address + table.nbytes, size)
         try:
             _check_info(opened, start, shape, dtype)
-            self._staging.reserve(height * pitch)
+            self._check_parts(table)
+            self._pixels.reserve(height * pitch)
             region = _Region(start, 0, 0, 0, 0)
             load().nvtiffDecodeParamsSetRegions(self._params, ctypes.byref(region), 1)
-            planes = (c_void_p * 1)(self._staging.pointer)
+            planes = (c_void_p * 1)(self._pixels.pointer)
             image = _Image(planes, (c_size_t * 1)(pitch), 1)
             asked = (opened, self._decoder, self._params, ctypes.byref(image), self._stream)
             try:
                 load().nvtiffDecode(*asked)
-                pixels = self._staging.to_host(height * pitch, self._stream)
+                pixels = self._pixels.to_host(height * pitch, self._stream)
             finally:  # it may have begun before it failed
                 cuda.call("cudaStreamSynchronize", self._stream)
         finally:
             load().nvtiffStreamClose(opened)
         return pixels.view(dtype).reshape(shape)
+
+    def _check_parts(self, table: np.ndarray) -> None:
+        """Raise _NotDecodedError unless all parts are whole, of which nvTIFF tells nothing."""
+        lzw_check.check(self._kernel, self._file.pointer, len(table), self._stream)
+        self._file.to_host(table.nbytes, self._stream)
+        cuda.call("cudaStreamSynchronize", self._stream)
+        if not table["whole"].all():
+            raise _NotDecodedError("damaged LZW")
 
 
 def _check_info(opened: c_void_p, start: int, shape: tuple[int, int, int], dtype: np.dtype) -> None:
@@ -175,8 +213,9 @@ def _check_info(opened: c_void_p, start: int, shape: tuple[int, int, int], dtype
         raise _NotDecodedError(f"{info.width} x {info.height} pixels of {info.bits} bits")
 
 
-def _destroy(decoder: c_void_p, params: c_void_p, stream: int, staging: Staging) -> None:
-    staging.free()
+def _destroy(decoder: c_void_p, params: c_void_p, stream: int, memory: tuple[Staging, ...]) -> None:
+    for each in memory:
+        each.free()
     load().nvtiffDecodeParamsDestroy(params)
     load().nvtiffDecoderDestroy(decoder, stream)
     cuda.call("cudaStreamDestroy", stream)

@@ -1,4 +1,4 @@
-"""Memory into which a device decodes, and from which the host reads."""
+"""Memory of a device beside that of the host, for what goes to one or comes from it."""
 
 from typing import Any
 
@@ -15,13 +15,15 @@ class Staging:
 
     Attributes:
       pointer: of the device's memory.
+      memory: the host's, uint8.
+      address: of that.
     """
 
     def __init__(self, purpose: str):
         self._purpose = purpose
         self.pointer = 0
-        self._address = 0
-        self._memory = np.zeros(0, np.uint8)
+        self.address = 0
+        self.memory = np.zeros(0, np.uint8)
 
     def reserve(self, size: int) -> None:
         """Have at least `size` bytes.
@@ -30,22 +32,27 @@ class Staging:
           MemoryError: the device has not as many left.
           CudaError: any other failure.
         """
-        if size <= len(self._memory):
+        if size <= len(self.memory):
             return
         self.free()
         self.pointer = cuda.allocate(size, self._purpose)
-        self._memory, self._address = cuda.pinned_array((size,))
+        self.memory, self.address = cuda.pinned_array((size,))
+
+    def to_device(self, size: int, stream: Any) -> None:
+        """Have the stream copy the first `size` bytes of the host's to the device's."""
+        kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
+        cuda.call("cudaMemcpyAsync", self.pointer, self.address, size, kind, stream)
 
     def to_host(self, size: int, stream: Any) -> np.ndarray:
         """Return the host's uint8[size], to which the stream copies the device's."""
         kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyDeviceToHost
-        cuda.call("cudaMemcpyAsync", self._address, self.pointer, size, kind, stream)
-        return self._memory[:size]
+        cuda.call("cudaMemcpyAsync", self.address, self.pointer, size, kind, stream)
+        return self.memory[:size]
 
     def free(self) -> None:
         """Free both; arrays of `to_host` must not be read any more."""
-        self._memory = np.zeros(0, np.uint8)
-        for function, address in (("cudaFree", self.pointer), ("cudaFreeHost", self._address)):
+        self.memory = np.zeros(0, np.uint8)
+        for function, address in (("cudaFree", self.pointer), ("cudaFreeHost", self.address)):
             if address:
                 cuda.call(function, address)
-        self.pointer = self._address = 0
+        self.pointer = self.address = 0
