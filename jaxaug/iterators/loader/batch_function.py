@@ -32,12 +32,15 @@ class BatchFunction(NamedTuple):
       transform, batch_transform: see `Loader`.
       decoders: of the columns, in the order in which they are placed.
       in_turn: the rows are computed one after the other, each by all cores, not all at once.
+      all_valid: all rows hold records, so that none is blanked. Where a kernel gives the last
+        values that would be one more pass over them.
     """
 
     transform: Transform | None
     batch_transform: Transform | None
     decoders: tuple[tuple[str, ColumnDecoder], ...]
     in_turn: bool
+    all_valid: bool = False
 
     def __call__(self, seed: Array, rows: dict[str, Any]) -> tuple[dict[str, Any], Array]:
         """Return the batch, and a small array that is ready when the batch is.
@@ -46,6 +49,8 @@ class BatchFunction(NamedTuple):
           seed: uint32[2], the words of the seed.
           rows: arrays of the form of `RowSchema.shapes`.
         """
+        if self.all_valid:  # a constant, by which XLA drops the selections
+            rows = rows | {"valid": jnp.ones_like(rows["valid"])}
         keys = row_keys(seed, TRANSFORM, rows["words"])
         epochs = rows["words"][:, 0].astype(jnp.int32)
         # What is only copied has no values between operators.

@@ -1,7 +1,7 @@
 """One batch, from columns of records to global arrays: decode, one compiled call, relabel."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -89,9 +89,9 @@ class BatchBuilder:
         local = self.build_local(read)
         return local._replace(arrays=jax.tree.map(self._layout.assemble, local.arrays))
 
-    def launch(self, read: ReadBatch) -> list[BuiltBatch]:
-        """Return the batches of rows that are kept."""
-        return [self.build(read)]
+    def launch(self, read: ReadBatch) -> Iterator[list[BuiltBatch]]:
+        """Yield the batches of rows that are kept, those that one call makes together."""
+        yield [self.build(read)]
 
     def build_local(self, read: ReadBatch) -> BuiltBatch:
         """Return the local rows of one batch, on our own mesh."""
@@ -135,37 +135,36 @@ class KeepingBuilder(BatchBuilder):
 
     Args:
       store: of the records.
-      compiled_run: the computation of several batches.
+      compiled_run: the computation of `store.run` batches, all rows of which are kept.
       parts: see `BatchBuilder`.
     """
 
-    def __init__(self, store: RecordStore, compiled_run: CompiledBatch | None, **parts: Any):
+    def __init__(self, store: RecordStore, compiled_run: CompiledBatch, **parts: Any):
         super().__init__(**parts)
         self._store = store
         self._compiled_run = compiled_run
 
-    def launch(self, read: ReadBatch) -> list[BuiltBatch]:
+    def launch(self, read: ReadBatch) -> Iterator[list[BuiltBatch]]:
         if not read.run:
-            return super().launch(read)
-        assert self._compiled_run is not None
+            yield from super().launch(read)
+            return
+        run = self._store.run
+        counts = {"images": read.indices.shape[1], "masked": 0, "replaced": 0}
+        positions, indices = map(self._by_call, (read.positions, read.indices))
         started = time.perf_counter()
-        count, rows = read.indices.shape
-        positions, indices = map(self._by_device, (read.positions, read.indices))
-        valid = np.ones(count * rows, bool)
-        joined = read._replace(positions=positions, indices=indices)
-        device, packed = self._store.take(joined, indices, valid)
-        batches, done = self._compiled_run.call(self._seed, device, packed)
-        batches = jax.tree.map(self._layout.assemble, batches)
+        for rows in self._store.take_each(read._replace(positions=positions, indices=indices)):
+            batches, done = self._compiled_run.call(self._seed, *rows)
+            batches = jax.tree.map(self._layout.assemble, [batches] if run == 1 else batches)
+            took = (time.perf_counter() - started) / run
+            seconds = {"reader": 0.0, "decoder": 0.0, "device": took}
+            yield [BuiltBatch(batch, done, dict(counts), [], [], seconds) for batch in batches]
+            started = time.perf_counter()
 
-        took = (time.perf_counter() - started) / count
-        seconds = {"reader": 0.0, "decoder": 0.0, "device": took}
-        counts = count_rows(valid[:rows], [])
-        return [BuiltBatch(batch, done, dict(counts), [], [], seconds) for batch in batches]
-
-    def _by_device(self, values: np.ndarray) -> np.ndarray:
-        """Return int64[batches, rows] as int64[n], device after device."""
-        parts = values.reshape(len(values), len(self._layout.devices), -1)
-        return parts.swapaxes(0, 1).reshape(-1)
+    def _by_call(self, values: np.ndarray) -> np.ndarray:
+        """Return int64[batches, rows] as int64[calls, n], in a call device after device."""
+        calls = len(values) // self._store.run
+        parts = values.reshape(calls, self._store.run, len(self._layout.devices), -1)
+        return parts.swapaxes(1, 2).reshape(calls, -1)
 
     def build_local(self, read: ReadBatch) -> BuiltBatch:
         started = time.perf_counter()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.sharding import NamedSharding, PartitionSpec
@@ -42,7 +43,7 @@ class CompiledBatch(NamedTuple):
 
     Attributes:
       call: (seed words, arrays on the devices, packed rows) -> (batch, ready), on the rows of all
-        local devices; of a run of batches, (list of batches, ready).
+        local devices; of a run of several batches, (list of batches, ready).
       packing: of the rows but those arrays.
       shapes: the local batch as a tree of jax.ShapeDtypeStruct.
     """
@@ -57,7 +58,7 @@ def compile_batch(
     schema: RowSchema,
     count: int,
     devices: Sequence[Device],
-    run: int | None = None,
+    run: int = 1,
     output: NamedSharding | None = None,
     eager: bool = True,
 ) -> CompiledBatch:
@@ -71,8 +72,8 @@ def compile_batch(
       schema: the form of the rows.
       count: the rows of this process.
       devices: those that share the rows, in their order.
-      run: the batches that one call makes, where it makes several. Each device has those rows of
-        the first batch that are its own, then those of the second, and so on.
+      run: the batches that one call makes. Each device has those rows of the first batch that are
+        its own, then those of the second, and so on.
       output: the sharding of batches, over the same devices in the same order; None for our own.
       eager: compile now, or when it is first called; traced is it now, with the settings of the
         caller's thread.
@@ -80,7 +81,7 @@ def compile_batch(
     Raises:
       Exception: whatever the transforms raise when they are traced.
     """
-    rows = schema.shapes(count * (run or 1))
+    rows = schema.shapes(count * run)
     functions: list[_SameFunction] = []
     value = value_key(function, functions)
     if value is None:
@@ -101,7 +102,7 @@ def _compile(
     schema: RowSchema,
     rows: dict[str, Any],
     devices: Sequence[Device],
-    run: int | None,
+    run: int,
     output: NamedSharding | None,
     eager: bool,
 ) -> CompiledBatch:
@@ -111,11 +112,12 @@ def _compile(
     def call(seed: Array, device: Any, packed: list[Array]) -> tuple[Any, Array]:
         rows = schema.join(packing.unpack(packed), device)
         batch, ready = function(seed, rows)
-        return batch | {"valid": rows["valid"], "index": rows["index"]}, ready
+        batch |= {"valid": rows["valid"], "index": rows["index"]}
+        return batch if run == 1 else _cut(batch, run), ready
 
     mesh = auto_mesh(devices)
     mapped = jax.shard_map(
-        call if run is None else functools.partial(_each_of_run, call, run),
+        call,
         mesh=mesh,
         in_specs=(PartitionSpec(), PartitionSpec("batch"), PartitionSpec("batch")),
         out_specs=PartitionSpec("batch"),
@@ -155,22 +157,14 @@ class _WhenCalled:
         return self._compiled(*args)
 
 
-def _each_of_run(
-    call: Callable[..., Any], run: int, seed: Array, *rows: Any
-) -> tuple[list[dict[str, Any]], Array]:
-    """Return the batches of a run, computed one after the other.
+def _cut(batch: dict[str, Any], run: int) -> list[dict[str, Any]]:
+    """Return a run of batches one by one.
 
-    They have the bits of a call by itself: XLA fuses nothing over the barriers, which would round
-    otherwise.
+    A row has the same bits in any number of rows, but where XLA fuses it with the cut, which would
+    round otherwise: hence the barrier.
     """
-
-    def one(part: Any) -> Any:
-        return lax.optimization_barrier(call(seed, *lax.optimization_barrier(part)))
-
-    parts = jax.tree.map(lambda x: x.reshape(run, x.shape[0] // run, *x.shape[1:]), rows)
-    batches, ready = lax.map(one, parts)
-    each = [jax.tree.map(lambda x, i=i: x[i], batches) for i in range(run)]
-    return each, ready.reshape(-1)
+    rows = lax.optimization_barrier(batch)
+    return [jax.tree.map(lambda x, i=i: jnp.split(x, run)[i], rows) for i in range(run)]
 
 
 def _lower(function: Callable[..., Any], shardings: Any, *shapes: Any) -> jax.stages.Lowered:

@@ -227,7 +227,7 @@ class Consumer:
             self._builder.build,
             self._builder.launch,
             workers=plan.builders,
-            depth=plan.options.prefetch + plan.builders,
+            depth=plan.depth,
         )
         return self._resources.start(pipeline)
 

@@ -69,6 +69,11 @@ class RecordPlaces:
         firsts[self._device[indices[rows]], rows] = self._first[indices[rows]]
         return firsts
 
+    @property
+    def firsts(self) -> np.ndarray:
+        """The slot and first tiles of all records, uint32[length, 1 + k]."""
+        return self._first.copy()
+
     def has(self, indices: np.ndarray) -> np.ndarray:
         """Return bool[n], the records that have places."""
         return (indices != PADDING) & (self._device[indices] != _NOWHERE)

@@ -10,7 +10,7 @@ must not launch one: two devices that meet two programs in different orders wait
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -68,8 +68,6 @@ class DeviceStore(RecordStore):
         count = len(layout.rows)
         host, _ = rows.split(rows.shapes(count))
         self._packing = RowPacking(host)
-        counts = {count, count * self.run}
-        self._zeros = {rows: _zeros(host, rows) for rows in counts}
         self._tilings = self._cut(expected)
         self.is_tight = any(each is not None for each in self._tilings)
         records = -(-room // self._devices)
@@ -89,9 +87,13 @@ class DeviceStore(RecordStore):
         self.nbytes = size * self._devices
         self._numbers = 1 + sum(each is not None for each in self._tilings)
         self._held = jax.tree.map(self._split_shape, shapes)
+        self._firsts: Array | None = None  # a copy of those of the places, once it is needed
         with no_mesh(), jax.disable_jit(False):
             self._write_compiled = self._compile_write(count)
+            counts = {count, count * self.run}
             self._take_compiled = {rows: self._compile_take(rows) for rows in counts}
+            alone = self._devices == 1
+            self._take_kept = self._compile_take_kept(count * self.run) if alone else None
             self._records: Any = jax.jit(
                 lambda: jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), self._held),
                 out_shardings=layout.split,
@@ -103,8 +105,7 @@ class DeviceStore(RecordStore):
 
     def take(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> Any:
         """Return rows of the records `indices`; of those without room only the names."""
-        names = self._rows.names(read, indices, valid)
-        packed = self._packing.pack(self._zeros[len(indices)] | names)[0]
+        packed = self._packed_names(read, indices, valid)
         own = np.arange(len(indices)) * self._devices // len(indices)
         here = valid & self.has(indices)
         devices, slots = self._places.find(np.where(here, indices, 0))
@@ -114,6 +115,25 @@ class DeviceStore(RecordStore):
         numbers = np.concatenate([packed, slots.view(np.uint8)], 1)
         with self._launching:  # which copies NumPy arrays in a tenth of the time of `device_put`
             return self._take_compiled[len(indices)](self._records, numbers)
+
+    def take_each(self, read: ReadBatch) -> Iterator[Any]:
+        if self._take_kept is None:  # rows of other devices move as the host plans it
+            yield from super().take_each(read)
+            return
+        positions, indices = read.positions.reshape(-1), read.indices.reshape(-1)
+        flat = read._replace(positions=positions, indices=indices)
+        # In NumPy all calls take hardly longer than one.
+        packed = self._packed_names(flat, indices, np.ones(len(indices), bool))
+        for names in np.split(packed, len(read.indices)):
+            with self._launching:
+                if self._firsts is None:
+                    self._firsts = jax.device_put(self._places.firsts, self._layout.split)
+                rows = self._take_kept(self._records, self._firsts, names)
+            yield rows
+
+    def _packed_names(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> np.ndarray:
+        names = self._rows.names(read, indices, valid)
+        return self._packing.pack(self._zeros(len(indices)) | names)[0]
 
     def _take_moved(self, packed: np.ndarray, moves: Moves) -> Any:
         """Return rows of which some lie on other devices."""
@@ -152,16 +172,18 @@ class DeviceStore(RecordStore):
 
     def close(self) -> None:
         with self._launching:
-            self._records = None
+            self._records = self._firsts = None
 
     def write(self, rows: dict[str, Any], indices: np.ndarray) -> Array:
         host, device = self._rows.split(rows)
-        host |= {name: self._zeros[len(indices)][name] for name in ROW_NAMES}
+        zeros = self._zeros(len(indices))
+        host |= {name: zeros[name] for name in ROW_NAMES}
         placed = jax.device_put(self._packing.pack(host), self._layout.replicated)
         copies = jax.tree.map(self._everywhere, device, is_leaf=_is_list)
         counts = self._counts(host)
         with self._launching:
             slots = jax.device_put(self._places.assign(indices, counts), self._layout.split)
+            self._firsts = None
             self._records, done = self._write_compiled(self._records, copies, placed, slots)
         return done
 
@@ -216,6 +238,18 @@ class DeviceStore(RecordStore):
         names = self._names(count)
         packed = jax.ShapeDtypeStruct((count, names.shape[1] + 4 * self._numbers), names.dtype)
         return self._compile(take, (self._held, packed), (_SPLIT, _SPLIT))
+
+    def _compile_take_kept(self, count: int) -> Callable[..., Any]:
+        """Return (records, first numbers of all, packed names) -> what `take` gives."""
+
+        def take(records: Any, firsts: Array, names: Array) -> Any:
+            alone = [jax.numpy.zeros(x.shape, x.dtype) for x in self._packing.shapes[1:]]
+            words = self._packing.unpack([names, *alone])["words"]
+            return _named(self._rows_at(records, _gathered(firsts, words[:, 2])), names)
+
+        names = self._names(count)
+        firsts = _uint32(*self._places.firsts.shape)
+        return self._compile(take, (self._held, firsts, names), (_SPLIT, _SPLIT, _SPLIT))
 
     def _compile_send(self, capacity: int) -> Callable[..., Any]:
         """Return (records, slots) -> for each receiver the rows that the devices send to it."""
@@ -316,6 +350,11 @@ class DeviceStore(RecordStore):
         ]
         return tree.unflatten(held), packed
 
+    def _zeros(self, count: int) -> Any:
+        """Return what rows have on the host as zeros, which take no memory."""
+        host, _ = self._rows.split(self._rows.shapes(count))
+        return jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), host)
+
     def _names(self, count: int) -> jax.ShapeDtypeStruct:
         """Return the shape of packed rows that hold nothing but names."""
         names = self._packing.shapes[0]
@@ -344,13 +383,6 @@ class DeviceStore(RecordStore):
         )
         compiled = jax.jit(mapped, donate_argnums=donate).lower(*placed).compile()
         return jax.disable_jit(False)(compiled)
-
-
-def _zeros(shapes: Any, count: int) -> Any:
-    """Return rows of zeros, which take no memory."""
-    return jax.tree.map(
-        lambda x: np.broadcast_to(np.zeros((), x.dtype), (count, *x.shape[1:])), shapes
-    )
 
 
 def _gathered(records: Any, numbers: Array) -> Any:

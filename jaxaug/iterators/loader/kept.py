@@ -48,7 +48,7 @@ class RecordStore(abc.ABC):
 
     Attributes:
       nbytes: of all records, wherever they lie.
-      run: the batches that one call makes.
+      run: how many batches of kept records one call makes.
     """
 
     nbytes: int
@@ -95,6 +95,12 @@ class RecordStore(abc.ABC):
         They are arrays on the devices, and packed rows.
         """
 
+    def take_each(self, read: ReadBatch) -> Iterator[Any]:
+        """Yield what `take` returns for each call, of kept records int64[calls, n]."""
+        for positions, indices in zip(read.positions, read.indices):
+            call = read._replace(positions=positions, indices=indices)
+            yield self.take(call, indices, np.ones(len(indices), bool))
+
     @abc.abstractmethod
     def write(self, rows: dict[str, Any], indices: np.ndarray) -> Any:
         """Write rows but those of `PADDING`; return arrays whose computation reads them."""
@@ -118,21 +124,24 @@ class KeepingReader(RecordReader):
 
     def _read_each(self, group: list[AskedBatch]) -> Iterator[ReadBatch]:
         while group:
-            run = group[: self.store.run]
-            if self._is_run(run):
-                yield _joined(run)
+            count = self._count_kept(group)
+            if count:
+                yield _joined(group[:count])
             else:
-                run = run[:1]
-                yield self._read_batch(self._without_kept(run[0]))
-            group = group[len(run) :]
+                yield self._read_batch(self._without_kept(group[0]))
+            group = group[max(count, 1) :]
 
-    def _is_run(self, group: list[AskedBatch]) -> bool:
-        """Return True for as many batches as one call makes, all rows of which are kept."""
-        indices = [asked.indices for asked in group if isinstance(asked.indices, np.ndarray)]
-        if not len(indices) == self.store.run > 1:
-            return False
-        kept, _ = self.store.find(np.stack(indices))
-        return bool(kept.all())
+    def _count_kept(self, group: list[AskedBatch]) -> int:
+        """Return how many of the first batches calls can make at once: all rows are kept."""
+        count = 0
+        while count < len(group) and isinstance(group[count].indices, np.ndarray):
+            count += 1
+        if count < self.store.run:
+            return 0
+        kept, _ = self.store.find(np.stack([asked.found() for asked in group[:count]]))
+        whole = np.append(kept.all(axis=1), False)
+        first = int(np.argmin(whole))
+        return first - first % self.store.run
 
     def _without_kept(self, asked: AskedBatch) -> AskedBatch:
         if isinstance(asked.indices, Exception):
@@ -164,7 +173,7 @@ class KeepingReader(RecordReader):
 
 
 def _joined(group: list[AskedBatch]) -> ReadBatch:
-    """Return batches of one epoch as a run."""
+    """Return batches of one epoch, all rows of which are kept."""
     last = group[-1].span
     positions, indices = (
         np.stack(each) for each in zip(*((a.positions, a.found()) for a in group))

@@ -1,7 +1,7 @@
 """Records of which the devices hold as many as they have room for, and the host the others."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -107,6 +107,11 @@ class MixedStore(RecordStore):
             with no_mesh(), jax.disable_jit(False):
                 self._merging[key] = self._compile(taken, copied)
         return self._merging[key](taken, copied, jax.device_put(places, self._layout.split))
+
+    def take_each(self, read: ReadBatch) -> Iterator[Any]:
+        if self._device.has(read.indices).all():
+            return self._device.take_each(read)
+        return super().take_each(read)
 
     def close(self) -> None:
         self._device.close()

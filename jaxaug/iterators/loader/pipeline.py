@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -41,9 +41,9 @@ class Pipeline(Generic[T]):
 
     One thread iterates `reads` and hands each batch to a pool of `workers` threads that call
     `build`; batches whose rows are kept it launches itself. It owns reads and pool: it closes them
-    when the batches end or when it is told to stop. `depth` batches, or two runs, are being built
-    or finished at a time. Each is built to its end, so that a decoder that others use too is never
-    held by a batch that waits for its consumer.
+    when the batches end or when it is told to stop. `depth` batches are being built or finished at
+    a time, and what one launch makes beyond. Each is built to its end, so that a decoder that
+    others use too is never held by a batch that waits for its consumer.
 
     Nothing here refers to the Loader, so a Loader that is dropped can be collected and stop the
     threads.
@@ -52,7 +52,7 @@ class Pipeline(Generic[T]):
       reads: a generator; an exception that it raises ends the batches and reaches the consumer at
         that place.
       build: makes a batch of the rows that were read; called in the pool.
-      launch: makes the batches of rows that are kept.
+      launch: yields the batches of rows that are kept, those that one call makes together.
       workers: how many batches are built at a time.
       depth: how many batches are being built or wait for the consumer.
     """
@@ -61,7 +61,7 @@ class Pipeline(Generic[T]):
         self,
         reads: Generator[ReadBatch, None, None],
         build: Callable[[ReadBatch], T],
-        launch: Callable[[ReadBatch], list[T]],
+        launch: Callable[[ReadBatch], Iterator[list[T]]],
         workers: int,
         depth: int,
     ):
@@ -108,7 +108,8 @@ class Pipeline(Generic[T]):
         with self._changed:
             if self._pending:
                 self._pending.popleft()
-            self._changed.notify_all()
+            if len(self._pending) < self._depth:
+                self._changed.notify_all()
 
     def stop(self, at_end: Callable[[], None] | None = None) -> None:
         """Tell the threads to end, without waiting; the last of them calls `at_end`."""
@@ -174,39 +175,43 @@ class Pipeline(Generic[T]):
             self._finish()
 
     def _put(self, read: ReadBatch, pool: ThreadPoolExecutor) -> bool:
-        """Start a batch once there is room for it; return False when the consumer has stopped."""
-        # The device computes a run while the one before it is taken.
-        room = max(self._depth, len(read.cursors) + 1)
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopped or len(self._pending) < room)
-            if self._stopped:
-                return False
+        """Start batches as there is room for them; return False when the consumer has stopped."""
+        started = self._started(read, pool)
+        cursors = list(read.cursors)
+        while cursors:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped or len(self._pending) < self._depth)
+                if self._stopped:
+                    return False
+            results = next(started)
+            with self._changed:
+                if self._stopped:
+                    results[0].cancel()
+                    return False
+                for after, result in zip(cursors, results):
+                    self._pending.append(PendingBatch(read.epoch, after, result))
+                self._changed.notify_all()
+            del cursors[: len(results)]
+        return True
 
+    def _started(self, read: ReadBatch, pool: ThreadPoolExecutor) -> "Iterator[list[Future[T]]]":
+        """Yield the futures of batches, all done where they are kept, or could not be read."""
         if read.error is None and not read.is_kept:
-            results = [pool.submit(self._build, read)]
-        else:
-            results = self._launched(read)
-        with self._changed:
-            if self._stopped:
-                results[0].cancel()
-                return False
-            for after, result in zip(read.cursors, results):
-                self._pending.append(PendingBatch(read.epoch, after, result))
-            self._changed.notify_all()
-            return True
-
-    def _launched(self, read: ReadBatch) -> "list[Future[T]]":
-        """Return the futures, all done, of batches that are kept, or could not be read."""
-        results: list[Future[T]] = [Future() for _ in read.cursors]
-        try:
-            if read.error is not None:
-                raise read.error
-            for result, batch in zip(results, self._launch(read)):
-                result.set_result(batch)
-        except BaseException as error:
-            for result in results:
-                result.set_exception(error)
-        return results
+            yield [pool.submit(self._build, read)]
+            return
+        launched = self._launch(read)
+        left = len(read.cursors)
+        while left:
+            try:
+                if read.error is not None:
+                    raise read.error
+                results = [_finished(batch) for batch in next(launched)]
+            except BaseException as error:
+                failed: Future[T] = Future()
+                failed.set_exception(error)
+                results = [failed] * left
+            left -= len(results)
+            yield results
 
     def _finish(self) -> None:
         with self._changed:
@@ -218,6 +223,13 @@ class Pipeline(Generic[T]):
                 at_end()
         finally:
             _running.discard(self)
+
+
+def _finished(batch: T) -> "Future[T]":
+    """Return the future of a batch that is there."""
+    result: Future[T] = Future()
+    result.set_result(batch)
+    return result
 
 
 def _wait_until_ready(done: Any) -> float:

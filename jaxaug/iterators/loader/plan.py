@@ -84,6 +84,13 @@ class Plan:
         return self.decoder.in_flight
 
     @property
+    def depth(self) -> int:
+        """How many batches are being built or wait for the consumer."""
+        depth = self.options.prefetch + self.builders
+        # The device computes a run while the one before it is taken.
+        return depth if self.store is None else max(depth, self.store.run + 1)
+
+    @property
     def counted(self) -> list[str]:
         """What the decoders count."""
         return [name for each in self.schema.decoders.values() for name in each.counted]
@@ -111,7 +118,7 @@ class Plan:
     def _compile(
         self,
         function: BatchFunction,
-        run: int | None = None,
+        run: int = 1,
         schema: RowSchema | None = None,
     ) -> CompiledBatch:
         layout = self.layout
@@ -139,8 +146,9 @@ class Plan:
         if self.store is None:
             parts["forms"] |= {bound: self._bucket(bound) for bound in self.reader.bounds}
             return BatchBuilder(**parts)
-        run = self.store.run
-        compiled_run = self._compile(self.function, run) if run > 1 else None
+        compiled_run = self.compiled
+        if self.store.run > 1 or self.layout.devices[0].platform != "cpu":
+            compiled_run = self._compile(self.function._replace(all_valid=True), self.store.run)
         return KeepingBuilder(self.store, compiled_run, **parts)
 
     def make_builder(self, compiled: CompiledBatch, on_error: str) -> BatchBuilder:

@@ -72,8 +72,8 @@ class ReadBatch(NamedTuple):
       seconds: how long reading took.
       error: why there are no columns; None where there are.
       kept: what is known of the rows, of which the others are padding; see `kept`.
-      run: the cursors behind the batches that one call makes, where these are several: positions
-        and records are int64[k, r], and all are kept.
+      run: the cursors behind batches all rows of which are kept: positions and records are
+        int64[k, r].
       bound: of the bucket of the batch, the same on all processes; None where all have one form.
     """
 

@@ -50,7 +50,7 @@ def test_a_pipeline_that_starts_while_its_loader_is_closed_ends():
 
     resources = Resources()
     resources.close()
-    pipeline = resources.start(Pipeline(reads(), lambda batch: batch, lambda read: [], 1, 1))
+    pipeline = resources.start(Pipeline(reads(), lambda batch: batch, lambda read: iter(()), 1, 1))
     assert resources.pipeline is None
     with pytest.raises(CancelledError):
         pipeline.peek()

@@ -140,8 +140,9 @@ def runs(monkeypatch):
     launch = builder.KeepingBuilder.launch
 
     def counted(self, read):
-        launched.append(len(read.cursors))
-        return launch(self, read)
+        for batches in launch(self, read):
+            launched.append(len(batches))
+            yield batches
 
     monkeypatch.setattr(kept, "batches_a_call", lambda rows, layout: 3)
     monkeypatch.setattr(builder.KeepingBuilder, "launch", counted)
@@ -187,7 +188,7 @@ def test_a_run_that_fails_fails_for_each_of_its_batches(runs, monkeypatch):
         for _ in loader.steps(6):
             pass
         state = loader.get_state()
-        monkeypatch.setattr(device_store.DeviceStore, "take", lambda *rows: 1 / 0)
+        monkeypatch.setattr(device_store.DeviceStore, "take_each", lambda *read: 1 / 0)
         loader.set_state(state)
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):

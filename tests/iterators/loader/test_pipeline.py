@@ -146,7 +146,7 @@ def test_no_more_batches_wait_for_their_consumer_than_the_depth():
             yield ReadBatch(0, Cursor(0, 0), np.zeros(1), np.zeros(1), {})
 
     built = []
-    pipeline = Pipeline(reads(), built.append, lambda read: [], workers=2, depth=3)
+    pipeline = Pipeline(reads(), built.append, lambda read: iter(()), workers=2, depth=3)
     pipeline.start()
     try:
         for count in (3, 4):
@@ -170,9 +170,9 @@ def test_two_runs_wait_for_their_consumer():
 
     def launch(read):
         launched.append(read)
-        return list(read.run)
+        yield list(read.run)
 
-    pipeline = Pipeline(reads(), launched.append, launch, workers=2, depth=3)
+    pipeline = Pipeline(reads(), launched.append, launch, workers=2, depth=5)
     pipeline.start()
     try:
         for number in range(12):
@@ -207,7 +207,7 @@ def test_a_source_may_close_the_loader_that_reads_it():
 
 def test_a_pipeline_may_be_stopped_by_a_thread_that_holds_its_lock():
     """Where the collector comes in the midst of one of its methods."""
-    pipeline = Pipeline(iter(()), lambda batch: batch, lambda read: [], 1, 1)  # pyright: ignore
+    pipeline = Pipeline(iter(()), lambda batch: batch, lambda read: iter(()), 1, 1)  # pyright: ignore
 
     def stop():
         with pipeline._changed:
