@@ -827,3 +827,27 @@ def test_what_gpus_keep_is_what_they_get_without_it(keep, side):
     source = InMemory(pixels, {"label": np.arange(len(pixels))})
     options = {"sharding": batch_sharding(gpus), "batch_size": rows, "last_batch": "pad"}
     assert_same_batches(source, keep, transform=chain, count=24, **options)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("keep", ["device", "device:0.4", "host"])
+@pytest.mark.parametrize("backend", ["host", "auto"])
+@pytest.mark.filterwarnings("ignore:.*could not be decoded")
+def test_images_of_different_sizes_that_gpus_keep_are_those_without_it(keep, backend):
+    gpus = jax.devices("gpu")
+    rows = 32 * len(gpus)
+    sides = np.random.default_rng(0).integers(9, 193, (3 * rows + 20, 2)).tolist()
+    images = [encode(picture(i % 16, *each), quality=90) for i, each in enumerate(sides)]
+    images[5] = b"no image"
+    chain = augment.Compose([augment.RandomResizedCrop(64), augment.ColorJitter(0.4)])
+    options = {
+        "decode": Image(canvas=(192, 180), backend=backend, deterministic=True),
+        "transform": chain,
+        "sharding": batch_sharding(gpus),
+        "batch_size": rows,
+        "on_error": "mask",
+        "last_batch": "pad",
+        "count": 16,
+    }
+    source = InMemory(images, {"label": np.arange(len(images))})
+    assert assert_same_batches(source, keep, **options) == len(images) - 1
