@@ -50,9 +50,8 @@ class Connection:
             raise OSError("the URL has no host, or a wrong port") from error
         self._socket = socket.create_connection(address, timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._all = socket.MSG_WAITALL
+        self._flags = 0
         if scheme == "https":
-            self._all = 0
             try:
                 self._socket = _certificates().wrap_socket(self._socket, server_hostname=address[0])
             except BaseException:
@@ -69,14 +68,23 @@ class Connection:
         """End the connection."""
         self._socket.close()
 
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._socket.fileno()
+
     @property
     def waits(self) -> bool:
         """Return True if nothing has come behind the last answer, not even the end.
 
         What came would be taken for the next answer.
         """
+        return not (self.has_more or self._came.poll(0))
+
+    @property
+    def has_more(self) -> bool:
+        """Return True if there are bytes that the system has handed over already."""
         decrypted = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
-        return not (self.rest or decrypted or self._came.poll(0))
+        return bool(self.rest or decrypted)
 
     def ask(
         self, method: str, target: str, headers: Mapping[str, str], timeout: float, until: float
@@ -94,9 +102,7 @@ class Connection:
         """
         self._wait_for(timeout)
         self._until = min(time.monotonic() + timeout, until)
-        lines = [f"{method} {target} HTTP/1.1".encode(), b"Host: " + self._name]
-        lines += [f"{name}: {value}".encode("latin-1") for name, value in headers.items()]
-        self._socket.sendall(b"\r\n".join([*lines, b"", b""]))
+        self._send(method, target, headers)
         for _ in range(_MAX_EARLY):
             answer = Answer(self, method)
             if not 100 <= answer.status < 200:
@@ -104,13 +110,33 @@ class Connection:
                 return answer
         raise Damaged("it does not come")
 
+    def begin(self, method: str, target: str, headers: Mapping[str, str]) -> None:
+        """Send a request; whatever is read of its answer, `Answer` too, is what is there by then.
+
+        TimeoutError tells that there is no more yet.
+
+        Raises:
+          OSError: it cannot be sent.
+        """
+        self._wait_for(0.0)
+        self._until = math.inf
+        self._send(method, target, headers)
+
+    def _send(self, method: str, target: str, headers: Mapping[str, str]) -> None:
+        lines = [f"{method} {target} HTTP/1.1".encode(), b"Host: " + self._name]
+        lines += [f"{name}: {value}".encode("latin-1") for name, value in headers.items()]
+        self._socket.sendall(b"\r\n".join([*lines, b"", b""]))
+
     def _wait_for(self, seconds: float) -> None:
-        """Have calls fail after so many seconds without a byte."""
+        """Have calls fail after so many seconds without a byte; at once for 0."""
         if seconds == self._seconds:
             return
         self._seconds = seconds
-        if not self._all:
+        if isinstance(self._socket, ssl.SSLSocket):
             self._socket.settimeout(seconds)
+            return
+        self._flags = socket.MSG_WAITALL if seconds else socket.MSG_DONTWAIT
+        if not seconds:
             return
         # By the system: Python's own timeout is one call more for each that receives.
         self._socket.settimeout(None)
@@ -139,7 +165,7 @@ class Connection:
         if len(self.rest) > _MAX_HEAD:
             raise Damaged("a line or head does not end")
         data = memoryview(bytearray(_HEAD_BYTES))
-        count = self._receive(data, 0)
+        count = self._receive(data, self._flags & socket.MSG_DONTWAIT)
         if not count:
             raise ConnectionResetError("the server closed the connection")
         self.rest += data[:count]
@@ -147,7 +173,7 @@ class Connection:
     def read(self, destination: memoryview) -> int:
         """Fill a destination as far as bytes come in time; return how many, 0 at the end."""
         if not self.rest:
-            return self._receive(destination, self._all)
+            return self._receive(destination, self._flags)
         count = min(len(self.rest), len(destination))
         destination[:count] = self.rest[:count]
         self.rest = self.rest[count:]
@@ -158,7 +184,7 @@ class Connection:
             raise TimeoutError("the answer takes too long")
         try:
             return self._socket.recv_into(destination, 0, flags)
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError):
             raise TimeoutError("timed out") from None
 
 

@@ -446,8 +446,7 @@ def insist(act: Callable[[], T], patience: Patience) -> T:
         try:
             return act()
         except Exception as error:
-            seconds = min(_FIRST_PAUSE * 2**failures, _MAX_PAUSE) * random.uniform(0.5, 1.5)
-            seconds = max(seconds, _asked_pause(error))
+            seconds = pause_after(error, failures)
             spent = failures >= patience.retries or time.monotonic() + seconds > until
             if spent or not may_pass(error):
                 raise
@@ -475,11 +474,15 @@ def _status(error: BaseException) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _asked_pause(error: BaseException) -> float:
-    """Return the seconds that a server asks for in "Retry-After"; 0 for none."""
+def pause_after(error: BaseException, failures: int = 0) -> float:
+    """Return the seconds until another try, after a number of failures before this one.
+
+    They are as many at least as a server asks for in "Retry-After".
+    """
+    seconds = min(_FIRST_PAUSE * 2**failures, _MAX_PAUSE) * random.uniform(0.5, 1.5)
     headers = getattr(_beneath(error) or error, "headers", None) or {}
     asked = str(headers.get("Retry-After", ""))
-    return float(asked) if asked.isdecimal() else 0.0
+    return max(seconds, float(asked)) if asked.isdecimal() else seconds
 
 
 def cache_folder() -> str:

@@ -6,11 +6,12 @@ to tell that a file is the same.
 """
 
 import importlib
+import math
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -25,7 +26,7 @@ from jaxaug.iterators.sources.storage.files import (
     stat_file,
 )
 from jaxaug.iterators.sources.storage.pace import Pace
-from jaxaug.iterators.sources.storage.web import Failed, WebStore, check_coding
+from jaxaug.iterators.sources.storage.web import Failed, Wanted, WebStore, check_coding
 
 _PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "az", "abfs")
 _PIECE_BYTES = 64 << 10  # of an answer, copied at a time
@@ -125,6 +126,46 @@ class RemoteReader:
             count = self._counted(read, file, offset, destination)
         self._pace.add(len(destination), time.monotonic() - began)
         return count
+
+    def read_many(
+        self, files: Sequence[DataFile], offsets: Sequence[int], destinations: Sequence[memoryview]
+    ) -> list[bool]:
+        """Read ranges of web servers without threads, see `WebStore.read_many`.
+
+        Returns:
+          True for those that came, each of which lies in its file; `read` tells why others did not.
+        """
+        done = [False] * len(files)
+        if _stores.process != os.getpid():
+            return done
+        wanted: dict[WebStore, dict[int, Wanted]] = {}
+        for number, (file, offset, destination) in enumerate(zip(files, offsets, destinations)):
+            where = _place_of(file.path)
+            store = where and _stores.found.get((where.root, self._timeout))
+            # Of others each answer does not say that the file is the same.
+            if where and isinstance(store, WebStore) and _is_etag(file.stamp):
+                asked = Wanted(where.path, offset, destination, file.stamp)
+                wanted.setdefault(store, {})[number] = asked
+        for store, ranges in wanted.items():
+            for number, seconds in store.read_many(ranges, self._patience).items():
+                done[number] = self._note(len(destinations[number]), seconds)
+        return done
+
+    def _patience(self, size: int) -> float:
+        """Return the seconds after which a request for so many bytes is given up."""
+        limit = self._pace.limit(size)
+        return math.inf if limit is None else limit
+
+    def _note(self, size: int, seconds: float) -> bool:
+        """Count a request of `WebStore.read_many`; return True if it has succeeded."""
+        good = math.isfinite(seconds)
+        self.counts["requests"] += 1
+        self.counts["bytes"] += size * good
+        self.counts["slow"] += seconds == math.inf
+        self.counts["failed"] += math.isnan(seconds)
+        if good:
+            self._pace.add(size, seconds)
+        return good
 
     def _counted(
         self, read: Callable[..., int], file: DataFile, offset: int, destination: memoryview

@@ -153,17 +153,21 @@ class Staged:
 
     def _fill(self, spans: list["_Span"], staging: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
         """Read every span to its place; return the memory, and the errors by number of the span."""
-        waiting = list(range(len(spans)))
+        began = time.monotonic()
+        waiting = self._fill_alone(spans, staging)
+        # What one request of it may have taken of the time for which it is tried.
+        spent = min(time.monotonic() - began, _REQUEST_SHARE * self._patience.seconds)
+        patience = Patience(seconds=self._patience.seconds - spent)
         errors: dict[int, str] = {}
         for attempt in range(self._retries + 1):
             if attempt:
                 pause(attempt - 1)
-            rest = waiting if attempt else self._fill_from_cache(spans, staging)
-            failed, stalled = self._share(partial(self._read_span, staging.data), spans, rest)
+            read = partial(self._read_span, staging.data, patience)
+            failed, stalled = self._share(read, spans, waiting)
             if stalled:
                 # A read that ends late writes to the memory that it was given.
                 staging = staging.copy()
-            failed |= self._check(spans, [number for number in rest if number not in failed])
+            failed |= self._check(spans, [number for number in waiting if number not in failed])
             # Those of remote files were tried for long already, and stay.
             far = {number: errors[number] for number in errors if self._is_far(spans[number])}
             errors = far | failed
@@ -172,9 +176,9 @@ class Staged:
                 break
         return staging, errors
 
-    def _read_span(self, staging: memoryview, span: "_Span") -> None:
+    def _read_span(self, staging: memoryview, patience: Patience, span: "_Span") -> None:
         destination = staging[span.place : span.place + span.length]
-        patience = self._patience if self._is_far(span) else _ONCE
+        patience = patience if self._is_far(span) else _ONCE
         read_fully(self._read, self._files[span.file], span.offset, destination, patience)
 
     def _is_far(self, span: "_Span") -> bool:
@@ -193,10 +197,10 @@ class Staged:
             if first[spans[number].file] in found
         }
 
-    def _fill_from_cache(self, spans: list["_Span"], staging: np.ndarray) -> list[int]:
-        """Read what the page cache holds; return the numbers of the other spans.
+    def _fill_alone(self, spans: list["_Span"], staging: np.ndarray) -> list[int]:
+        """Read what needs no other threads; return the numbers of the other spans.
 
-        Threads would read it no faster, and each would take the GIL from those that decode.
+        They would read it no faster, and each would take the GIL from those that decode.
         """
         if not isinstance(self._read, FileReader):
             return list(range(len(spans)))
@@ -204,6 +208,13 @@ class Staged:
         columns = np.array(spans, np.int64).reshape(-1, 4)
         addresses = staging.ctypes.data + columns[:, 3]
         found = self._read.read_cached(files, columns[:, 1], addresses, columns[:, 2])
+        far = [number for number, span in enumerate(spans) if self._is_far(span)]
+        if far:
+            asked = [spans[number] for number in far]
+            places = [staging.data[span.place : span.place + span.length] for span in asked]
+            files = [files[number] for number in far]
+            offsets = [span.offset for span in asked]
+            found[far] = self._read.remote.read_many(files, offsets, places)
         return np.flatnonzero(~found).tolist()
 
     def _share(

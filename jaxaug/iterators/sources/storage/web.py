@@ -5,11 +5,12 @@ That is done outside of the GIL, for less processor time than a client that hand
 
 import math
 import re
+import select
 import ssl
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from http import HTTPStatus
@@ -18,10 +19,13 @@ from urllib.parse import quote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from jaxaug.iterators.sources.storage.connection import Answer, Connection, Damaged
+from jaxaug.iterators.sources.storage.files import pause_after
 
 _PIECE_BYTES = 1 << 20  # of an answer, copied at a time at most
 _MAX_REDIRECTS = 5
 _MOVED = (301, 302, 303, 307, 308)
+_MAX_AT_A_TIME = 128  # ranges that one thread waits for
+_LOOK_SECONDS = 0.1  # between two looks at which of them are late
 _IDLE_SECONDS = 60.0  # after which a server may well have closed a connection
 _URL = "/:?#[]@!$&'()*+,;=%~"  # what stays in a URL beside letters: RFC 3986, section 2
 _PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")  # that begins no escape
@@ -65,12 +69,16 @@ class WebStore:
       root: of the URLs.
       timeout: seconds without a byte after which a request has failed.
       whole: seconds after which it has failed anyway; None for no limit.
+
+    Attributes:
+      redirects: the server has sent a request on to another place.
     """
 
     def __init__(self, root: str, timeout: float, whole: float | None = None):
         self._root = root
         self._timeout = timeout
         self._whole = whole
+        self.redirects = False
 
     def facts(self, path: str) -> Facts:
         """Return what is known of a file.
@@ -78,7 +86,7 @@ class WebStore:
         Raises:
           OSError: the server does not tell it.
         """
-        with self._ask("HEAD", f"{self._root}/{_written(path)}", {}) as answer:
+        with self._ask("HEAD", self._url(path), {}) as answer:
             if answer.status != 200:
                 raise Failed(answer.status, answer.headers)
             size = answer.headers.get("content-length", "")
@@ -100,17 +108,43 @@ class WebStore:
           OSError: it does not answer, or not with these bytes.
         """
         last = offset + len(destination) - 1
-        asked = {"Range": f"bytes={offset}-{last}", "Accept-Encoding": "identity"}
-        asked |= {} if match is None else {"If-Match": match}
-        with self._ask("GET", f"{self._root}/{_written(path)}", asked) as answer:
-            if answer.status != 206:
-                raise Failed(answer.status, answer.headers)
-            came = answer.headers.get("content-range", "")
-            if not came.startswith(f"bytes {offset}-{last}/"):
-                raise OSError(f"the server sent {came or 'an unnamed range'}")
-            check_coding(answer.headers.get("content-encoding", ""))
+        with self._ask("GET", self._url(path), _headers_of(offset, last, match)) as answer:
+            _check(answer, offset, last)
             _fill(answer, destination)
             return answer.headers
+
+    def read_many(
+        self, wanted: "Mapping[int, Wanted]", patience: Callable[[int], float]
+    ) -> dict[int, float]:
+        """Read ranges by this thread alone, as far as enough connections wait.
+
+        A thread for each takes twice the processor time: it is woken for each piece that comes, and
+        waits for the GIL. What does not come as it should is left out: only one request is lost.
+
+        Args:
+          wanted: the ranges, by numbers.
+          patience: the seconds after which a range of so many bytes is left out.
+
+        Returns:
+          The seconds that ranges took, by number; infinite for those that took too long, and NaN
+          for those that came in another way.
+        """
+        host, _ = _parts(self._root)
+        most = min(len(wanted), _MAX_AT_A_TIME)
+        connections = [] if self.redirects else _idle.take_many(host, most)
+        if len(connections) < most / 2:  # threads open some
+            for connection in connections:
+                _idle.add(host, connection)
+            return {}
+        targets = {number: _parts(self._url(wanted[number].path))[1] for number in wanted}
+        loop = _Loop(host, wanted, targets, (patience, self._timeout))
+        found = loop.run(connections)
+        if loop.failures:  # those who ask for the same again do so when the server wants it
+            time.sleep(min(max(map(pause_after, loop.failures)), self._timeout))
+        return found
+
+    def _url(self, path: str) -> str:
+        return f"{self._root}/{_written(path)}"
 
     @contextmanager
     def _ask(self, method: str, url: str, headers: dict[str, str]) -> Iterator[Answer]:
@@ -127,6 +161,7 @@ class WebStore:
                 if answer.status not in _MOVED or place is None:
                     yield answer
                     return
+                self.redirects = True
                 answer.read(memoryview(bytearray(_PIECE_BYTES)))
             finally:
                 if answer.leaves_connection:
@@ -187,6 +222,7 @@ def _parts(url: str) -> tuple[tuple[str, str], str]:
     return (parts.scheme, parts.netloc), target
 
 
+@lru_cache(maxsize=4096)
 def _written(url: str | bytes) -> str:
     """Return a URL, or a part of one, with escapes for what may not stand in it, and its own."""
     return _PERCENT.sub("%25", quote(url, safe=_URL))
@@ -207,16 +243,22 @@ class _Idle:
         """Return a connection, None if there is none; close those that have waited for long, or
         that the server has ended.
         """
+        return next(iter(self.take_many(host, 1)), None)
+
+    def take_many(self, host: tuple[str, str], most: int) -> list[Connection]:
+        """Return connections as `take` does, as many as there are."""
+        taken: list[Connection] = []
         with self._lock:
             for found in self._found.values():
                 while found and found[0][0] < time.monotonic() - _IDLE_SECONDS:
                     found.popleft()[1].close()
-            while self._found[host]:
+            while self._found[host] and len(taken) < most:
                 connection = self._found[host].pop()[1]
                 if connection.waits:
-                    return connection
-                connection.close()
-            return None
+                    taken.append(connection)
+                else:
+                    connection.close()
+        return taken
 
     def add(self, host: tuple[str, str], connection: Connection) -> None:
         """Have a connection wait."""
@@ -234,6 +276,169 @@ def _connection(scheme: str, host: str, timeout: float) -> Connection:
     if scheme not in ("http", "https") or "@" in host:
         raise OSError("the server redirects to another protocol, or to a user")
     return Connection(scheme, host, timeout)
+
+
+def _headers_of(offset: int, last: int, match: str | None) -> dict[str, str]:
+    """Return what a request for a range says."""
+    asked = {"Range": f"bytes={offset}-{last}", "Accept-Encoding": "identity"}
+    return asked | ({} if match is None else {"If-Match": match})
+
+
+def _check(answer: Answer, offset: int, last: int) -> None:
+    """Raise OSError if an answer is not that to the request for a range."""
+    if answer.status != 206:
+        raise Failed(answer.status, answer.headers)
+    came = answer.headers.get("content-range", "")
+    if not came.startswith(f"bytes {offset}-{last}/"):
+        raise OSError(f"the server sent {came or 'an unnamed range'}")
+    check_coding(answer.headers.get("content-encoding", ""))
+
+
+class Wanted(NamedTuple):
+    """A range of a file, see `WebStore.read`."""
+
+    path: str
+    offset: int
+    destination: memoryview
+    match: str
+
+
+class _Coming:
+    """A range that is on its way.
+
+    Args:
+      number: which it is.
+      wanted: the range.
+      connection: that it comes on.
+      seconds: after which it is late.
+    """
+
+    def __init__(self, number: int, wanted: Wanted, connection: Connection, seconds: float):
+        self.number = number
+        self.connection = connection
+        self.began = self.heard = time.monotonic()
+        self.until = self.began + seconds
+        self._wanted = wanted
+        self._count = 0
+        self._answer: Answer | None = None
+
+    def advance(self) -> bool:
+        """Take what has come; return True if that is all of it.
+
+        Raises:
+          OSError: the answer is not as it should be.
+        """
+        self.heard = time.monotonic()
+        try:
+            answer = self._answer or self._head()
+            destination = self._wanted.destination
+            while self._count < len(destination):
+                came = answer.read(destination[self._count :])
+                if not came:
+                    raise OSError("the answer ends too early")
+                self._count += came
+                if not self.connection.has_more and self._count < len(destination):
+                    return False
+        except TimeoutError:  # no more has come
+            return False
+        if not answer.leaves_connection:
+            raise OSError("the connection does not go on")
+        return True
+
+    def _head(self) -> Answer:
+        _, offset, destination, match = self._wanted
+        answer = Answer(self.connection, "GET")
+        _check(answer, offset, offset + len(destination) - 1)
+        if answer.headers.get("etag", match) != match or answer.length != len(destination):
+            raise OSError("the answer is not the range")
+        self._answer = answer
+        return answer
+
+
+class _Loop:
+    """Ranges that come on some connections to a server, one after the other on each.
+
+    Attributes:
+      failures: what the server answered without the bytes.
+    """
+
+    def __init__(
+        self,
+        host: tuple[str, str],
+        wanted: Mapping[int, Wanted],
+        targets: Mapping[int, str],
+        limits: tuple[Callable[[int], float], float],
+    ):
+        self._host = host
+        self._wanted = wanted
+        self._targets = targets
+        self._patience, self._timeout = limits
+        self._left = deque(wanted)
+        self._coming: dict[int, _Coming] = {}
+        self._seconds: dict[int, float] = {}
+        self.failures: list[Failed] = []
+        self._epoll = select.epoll()
+
+    def run(self, connections: list[Connection]) -> dict[int, float]:
+        """Return what `WebStore.read_many` does."""
+        look = time.monotonic()
+        try:
+            for connection in connections:
+                self._epoll.register(connection, select.EPOLLIN)
+                self._ask(connection)
+            while self._coming:
+                for descriptor, _ in self._epoll.poll(_LOOK_SECONDS):
+                    self._advance(self._coming[descriptor])
+                if time.monotonic() > look + _LOOK_SECONDS:
+                    look = time.monotonic()
+                    self._drop_late(look)
+        finally:
+            for each in self._coming.values():
+                each.connection.close()
+            self._epoll.close()
+        return self._seconds
+
+    def _ask(self, connection: Connection) -> None:
+        """Ask for the next range on a connection that waits, or leave it to others."""
+        if not self._left:
+            self._epoll.unregister(connection)
+            _idle.add(self._host, connection)
+            return
+        number = self._left.popleft()
+        wanted = self._wanted[number]
+        size = len(wanted.destination)
+        asked = _headers_of(wanted.offset, wanted.offset + size - 1, wanted.match)
+        try:
+            connection.begin("GET", self._targets[number], asked)
+        except OSError:
+            self._seconds[number] = math.nan
+            connection.close()
+            return
+        self._coming[connection.fileno()] = _Coming(
+            number, wanted, connection, self._patience(size)
+        )
+
+    def _advance(self, coming: _Coming) -> None:
+        try:
+            if not coming.advance():
+                return
+        except OSError as error:
+            self.failures += [error] if isinstance(error, Failed) else []
+            self._drop(coming, math.nan)
+            return
+        self._seconds[coming.number] = coming.heard - coming.began
+        del self._coming[coming.connection.fileno()]
+        self._ask(coming.connection)
+
+    def _drop_late(self, now: float) -> None:
+        for coming in list(self._coming.values()):
+            if now > min(coming.until, coming.heard + self._timeout):
+                self._drop(coming, math.inf)
+
+    def _drop(self, coming: _Coming, seconds: float) -> None:
+        self._seconds[coming.number] = seconds
+        del self._coming[coming.connection.fileno()]
+        coming.connection.close()
 
 
 def _fill(answer: Answer, destination: memoryview) -> None:

@@ -77,6 +77,87 @@ def test_threads_in_turn_share_a_connection(server, monkeypatch):
     assert len(found) == 2
 
 
+def many(store, count=40, size=7_000, path="a.bin"):
+    """Ranges by number, and what they must be."""
+    offsets = np.random.default_rng(1).integers(0, len(CONTENT) - size, count).tolist()
+    etag = store.facts(path).headers["etag"]
+    ranges = {
+        10 * number: web.Wanted(path, offset, memoryview(bytearray(size)), etag)
+        for number, offset in enumerate(offsets)
+    }
+    return ranges, {10 * n: CONTENT[at : at + size] for n, at in enumerate(offsets)}
+
+
+def open_connections(url, count):
+    """Leave as many connections to wait."""
+    both = [web._connection("http", url.removeprefix("http://"), 5.0) for _ in range(count)]
+    for connection in both:
+        web._idle.add(("http", url.removeprefix("http://")), connection)
+
+
+def test_one_thread_reads_many_ranges_by_the_connections_that_wait(server, monkeypatch):
+    handler, url = server
+    found = connections_of(monkeypatch, handler)
+    store = WebStore(url, 5.0)
+    ranges, wanted = many(store)
+    assert store.read_many(ranges, lambda size: 5.0) == {}  # one connection is too few for 40
+    open_connections(url, 24)
+    for _ in range(3):
+        seconds = store.read_many(ranges, lambda size: 5.0)
+        assert seconds.keys() == wanted.keys() and max(seconds.values()) < 5
+        assert {number: bytes(each.destination) for number, each in ranges.items()} == wanted
+        for each in ranges.values():
+            each.destination[:] = bytes(len(each.destination))
+    assert len(found) <= 25
+
+
+def test_one_thread_leaves_out_what_does_not_come_as_it_should(server, monkeypatch):
+    handler, url = server
+    store = WebStore(url, 1.0)
+    ranges, wanted = many(store)
+    open_connections(url, 40)
+    answer, over = handler.answer, threading.Event()
+    bad = {each.offset: number for number, each in list(ranges.items())[::4]}
+
+    def sometimes(self, body):
+        first = int(self.headers["Range"].removeprefix("bytes=").split("-")[0])
+        if first not in bad:
+            return answer(self, body)
+        if bad[first] % 80:
+            return self.send(503, b"", body)
+        over.wait(20)
+        self.close_connection = True
+
+    monkeypatch.setattr(handler, "answer", sometimes)
+    try:
+        seconds = store.read_many(ranges, lambda size: 2.0)
+    finally:
+        over.set()
+    for number, each in ranges.items():
+        if each.offset not in bad:
+            assert seconds[number] < 5 and bytes(each.destination) == wanted[number]
+        else:
+            assert np.isnan(seconds[number]) if number % 80 else seconds[number] == np.inf
+
+
+def test_a_server_that_sends_on_is_left_to_threads(server, monkeypatch):
+    handler, url = server
+    answer = handler.answer
+    store = WebStore(url, 5.0)
+    ranges, _ = many(store)
+
+    def moved(self, body):
+        if self.path.startswith("/there/"):
+            self.path = "/a.bin"
+            return answer(self, body)
+        return self.send(302, b"moved", body, {"Location": "/there/a.bin"})
+
+    monkeypatch.setattr(handler, "answer", moved)
+    assert read(store) == CONTENT[1000 : 1000 + SIZE]
+    open_connections(url, 40)
+    assert store.read_many(ranges, lambda size: 5.0) == {}
+
+
 def test_connections_that_wait_for_long_are_closed(server, monkeypatch):
     handler, url = server
     found = connections_of(monkeypatch, handler)
