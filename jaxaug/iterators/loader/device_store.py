@@ -66,8 +66,9 @@ class DeviceStore(RecordStore):
         self._devices = len(layout.devices)
         self._moving: dict[tuple[int, int], tuple[Callable[..., Any], Callable[..., Any]]] = {}
         count = len(layout.rows)
-        host, _ = rows.split(rows.shapes(count))
+        host, device = rows.split(rows.shapes(count))
         self._packing = RowPacking(host)
+        self._tree = jax.tree.structure(device)
         self._tilings = self._cut(expected)
         self.is_tight = any(each is not None for each in self._tilings)
         records = -(-room // self._devices)
@@ -321,17 +322,14 @@ class DeviceStore(RecordStore):
     def _extents(self, host: dict[str, Any]) -> list[Any]:
         """Return how far the arrays on the devices are used, by what else rows have."""
         values = self._rows.join(host, {name: {} for name in self._rows.decoders})
-        return self._leaves(self._rows.split(self._rows.extents(values))[1])
-
-    def _leaves(self, device: Any) -> list[Any]:
-        """Return a value for each array on the devices."""
-        return jax.tree.structure(self._rows.split(self._rows.shapes(1))[1]).flatten_up_to(device)
+        return self._tree.flatten_up_to(self._rows.split(self._rows.extents(values))[1])
 
     def _cut(self, expected: Any) -> list[Tiling | None]:
         """Return how the arrays on the devices are cut, None of those that are kept as they are."""
         _, shapes = self._rows.split(self._rows.shapes(1))
+        used = self._tree.flatten_up_to(self._rows.split(expected)[1])
         tilings: list[Tiling | None] = []
-        for row, extents in zip(self._leaves(shapes), self._leaves(self._rows.split(expected)[1])):
+        for row, extents in zip(jax.tree.leaves(shapes), used):
             tiling = None
             if extents is not None and len(extents):
                 tiling = Tiling(jax.ShapeDtypeStruct(row.shape[1:], row.dtype), extents)

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import threading
 import zlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ import jax
 import numpy as np
 
 from jaxaug.decode._cpus import usable_cpus
+from jaxaug.iterators.loader.device_places import RecordPlaces
 from jaxaug.iterators.loader.kept import KEPT, RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
 from jaxaug.iterators.loader.row_slots import RowSlots, used_bytes
@@ -36,7 +38,7 @@ class HostStore(RecordStore):
       length: of the source, in records.
       layout: the devices that rows are copied to.
       expected: the extents of the rows, as `RowSchema.expected_extents` has them.
-      room: for how many records; for all by default.
+      room: for how many records, in the order in which they come; None for all of them.
       planned: how many of these are expected; all by default.
 
     Raises:
@@ -54,6 +56,8 @@ class HostStore(RecordStore):
         planned: int | None = None,
     ):
         super().__init__(rows, length, layout)
+        self._places = None if room is None else RecordPlaces(length, devices=1, slots=room)
+        self._placing = threading.Lock()
         room = length if room is None else room
         self._planned = room if planned is None else planned
         self._packing = RowPacking(rows.split(rows.shapes(len(layout.rows)))[0])
@@ -78,6 +82,9 @@ class HostStore(RecordStore):
         self._pool.shutdown()
 
     def write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
+        if self._places is not None:
+            with self._placing:
+                self._places.assign(indices)
         good = np.flatnonzero(indices != PADDING)
         places = self._places_of(indices[good])
         values = _values(rows)
@@ -118,7 +125,10 @@ class HostStore(RecordStore):
 
     def _places_of(self, indices: np.ndarray) -> np.ndarray:
         """Return the places of records in the columns."""
-        return indices
+        if self._places is None:
+            return indices
+        _, slots = self._places.find(indices)
+        return slots[:, 0].astype(np.int64)
 
     def _allocate(self, columns: list[jax.ShapeDtypeStruct], tight: list[bool]) -> list[RowSlots]:
         """Return slots for each column."""

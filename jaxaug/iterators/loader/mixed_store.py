@@ -1,6 +1,5 @@
 """Records of which the devices hold as many as they have room for, and the host the others."""
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +9,6 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._mesh_context import no_mesh
-from jaxaug.iterators.loader.device_places import RecordPlaces
 from jaxaug.iterators.loader.device_store import DeviceStore
 from jaxaug.iterators.loader.host_store import HostStore
 from jaxaug.iterators.loader.kept import RecordStore
@@ -20,45 +18,6 @@ from jaxaug.sharding._assemble import RowLayout
 
 _SPLIT = PartitionSpec("batch")
 _PARTS = 8  # a copy from the host has some eighths of a batch, so that few programs are compiled
-
-
-class RestStore(HostStore):
-    """As many records as there is room for in the host's memory, in the order in which they come.
-
-    Args:
-      rows: the form of the rows.
-      length: of the source, in records.
-      layout: the devices that rows are copied to.
-      expected: the extents of the rows, as `RowSchema.expected_extents` has them.
-      room: for how many records.
-      planned: how many are expected.
-
-    Raises:
-      MemoryError: the planned ones do not fit.
-    """
-
-    def __init__(
-        self,
-        rows: RowSchema,
-        length: int,
-        layout: RowLayout,
-        *,
-        expected: Any,
-        room: int,
-        planned: int,
-    ):
-        self._places = RecordPlaces(length, devices=1, slots=room)
-        self._placing = threading.Lock()
-        super().__init__(rows, length, layout, expected=expected, room=room, planned=planned)
-
-    def write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
-        with self._placing:
-            self._places.assign(indices)
-        return super().write(rows, indices)
-
-    def _places_of(self, indices: np.ndarray) -> np.ndarray:
-        _, slots = self._places.find(indices)
-        return slots[:, 0].astype(np.int64)
 
 
 class MixedStore(RecordStore):
@@ -78,7 +37,7 @@ class MixedStore(RecordStore):
     def __init__(
         self,
         device: DeviceStore,
-        host: RestStore,
+        host: HostStore,
         *,
         rows: RowSchema,
         length: int,

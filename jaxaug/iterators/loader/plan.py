@@ -26,7 +26,7 @@ from jaxaug.iterators.loader.dependence import depends
 from jaxaug.iterators.loader.device_store import DeviceStore
 from jaxaug.iterators.loader.host_store import DiskStore, HostStore
 from jaxaug.iterators.loader.kept import KeepingReader, RecordStore
-from jaxaug.iterators.loader.mixed_store import MixedStore, RestStore
+from jaxaug.iterators.loader.mixed_store import MixedStore
 from jaxaug.iterators.loader.reader import BatchPlan, Reader, RecordReader, SourceColumn
 from jaxaug.iterators.loader.rows import RowSchema
 from jaxaug.iterators.loader.state import Cursor, RunIdentity, batches_per_epoch, start_of_batch
@@ -410,7 +410,7 @@ def _make_device_store(
     device = DeviceStore(schema, length, layout, expected=expected, room=room, share=share)
     if room == length and not device.is_tight:
         return device
-    rest = RestStore(
+    rest = HostStore(
         schema,
         length,
         layout,
