@@ -257,14 +257,11 @@ def _write_tar(source: LooseSource, path: str) -> None:
                 add_file(tar, f"{key}.{MASK}.{_extension(masks[index])}", data)
                 advance(len(data))
             if labels is not None:
-                _add_label(tar, key, labels[index].tolist())
-
-
-def _add_label(tar: tarfile.TarFile, key: str, label: int | list[int]) -> None:
-    if isinstance(label, int):
-        add_file(tar, f"{key}.cls", str(label).encode())
-    else:
-        add_file(tar, f"{key}.json", json.dumps({"label": label}).encode())
+                label = labels[index].tolist()
+                if isinstance(label, int):
+                    add_file(tar, f"{key}.cls", str(label).encode())
+                else:
+                    add_file(tar, f"{key}.json", json.dumps({"label": label}).encode())
 
 
 def _content(path: str) -> bytes:

@@ -132,17 +132,14 @@ def _of_image(encoded: Encoded, form: PixelForm) -> Sums:
     if pixels.dtype.kind == "f":
         floats = [each[np.isfinite(each)].astype(np.float64) for each in channels]
         totals = [float(each.sum()) for each in floats]
-        return Sums([each.size for each in floats], totals, _float_squares(floats), 1, 0)
+        squares = [float((each * each).sum()) for each in floats]
+        return Sums([each.size for each in floats], totals, squares, 1, 0)
     levels = np.arange(np.iinfo(pixels.dtype).max + 1)
     counts = [np.bincount(each, minlength=len(levels)) for each in channels]
     # At most 2^31 pixels: their squares of 32 bits fit 64.
     totals = [int(each @ levels) for each in counts]
     squares = [int(each @ (levels * levels)) for each in counts]
     return Sums([each.size for each in channels], totals, squares, 1, 0)
-
-
-def _float_squares(channels: list[np.ndarray]) -> list[float]:
-    return [float((each * each).sum()) for each in channels]
 
 
 def _joined(parts: Sequence[Sums]) -> Sums:

@@ -52,21 +52,16 @@ def _as_transform(value: Any, text: str) -> Callable:
     if _makes_one(value):
         value = value()
     if isinstance(value, tuple):
-        value = _both(value, text)
+        try:
+            value = GroupCompose(value)
+        except TypeError as error:
+            raise ValueError(f"{text!r}: {error}") from None
     if not callable(value) or inspect.isclass(value):
         raise ValueError(
             f"{text!r} must be a transform, a function of (key, sample), or a function without"
             f" required arguments that returns one, got {value!r}"
         )
     return value
-
-
-def _both(transforms: tuple, text: str) -> GroupCompose:
-    """Return a transform and a batch transform as one."""
-    try:
-        return GroupCompose(transforms)
-    except TypeError as error:
-        raise ValueError(f"{text!r}: {error}") from None
 
 
 def _makes_one(value: Any) -> bool:

@@ -91,7 +91,9 @@ def _picture(sample: Mapping[str, Any], mean: Any, std: Any) -> np.ndarray:
     pen = ImageDraw.Draw(image)
     for number, box in enumerate(sample.get("boxes", ())):
         if np.any(box):
-            pen.rectangle(_inner(box), outline=color_of(number))
+            left, top, right, bottom = (float(side) for side in box)
+            inside = (left, top, max(left, right - 1), max(top, bottom - 1))
+            pen.rectangle(inside, outline=color_of(number))
     for x, y in visible_points(sample).tolist():
         pen.ellipse((x - 2.5, y - 2.5, x + 2.5, y + 2.5), fill="#ffffff", outline="#d00000")
 
@@ -130,9 +132,3 @@ def _sound_picture(sample: Mapping[str, Any]) -> np.ndarray:
             ends = np.clip([1 - part.max(), 1 - part.min()], 0, 2) * (_WAVE_HEIGHT - 1) / 2
             pen.line((x, ends[0], x, ends[1]), fill=_INK)
     return np.concatenate([np.asarray(above), below])
-
-
-def _inner(box: np.ndarray) -> tuple[float, float, float, float]:
-    """Return the pixels on the inside of a half-open box."""
-    left, top, right, bottom = (float(side) for side in box)
-    return left, top, max(left, right - 1), max(top, bottom - 1)

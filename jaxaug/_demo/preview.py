@@ -14,7 +14,6 @@ from jaxaug._demo.draws import draws, normalization, pictures
 from jaxaug._demo.scene import draw_scene
 from jaxaug._demo.sheet import Row, contact_sheet
 from jaxaug._typing import PathLike
-from jaxaug.augment import audio
 from jaxaug.decode import Audio, ColumnDecoder, Image, Video
 from jaxaug.errors import SourceError
 from jaxaug.iterators import AudioFolder, ImageFolder, Loader, Subset, VideoFolder
@@ -52,19 +51,19 @@ SHOWN: Sequence[augment.Transform] = (
 )
 
 SHOWN_SOUNDS: Sequence[augment.Transform] = (
-    audio.Speed((0.7, 1.4)),
-    audio.PitchShift((-6, 6)),
-    audio.TimeShift(),
-    audio.AddNoise((0, 20)),
-    audio.BandStop(),
-    audio.TimeMask((0.1, 0.4)),
+    augment.audio.Speed((0.7, 1.4)),
+    augment.audio.PitchShift((-6, 6)),
+    augment.audio.TimeShift(),
+    augment.audio.AddNoise((0, 20)),
+    augment.audio.BandStop(),
+    augment.audio.TimeMask((0.1, 0.4)),
     augment.Compose(
         [
-            audio.Speed(),
-            audio.AddNoise(),
-            audio.LogMel(),
-            audio.Standardize(),
-            audio.SpecAugment(time_width=12, frequency_width=16),
+            augment.audio.Speed(),
+            augment.audio.AddNoise(),
+            augment.audio.LogMel(),
+            augment.audio.Standardize(),
+            augment.audio.SpecAugment(time_width=12, frequency_width=16),
         ]
     ),
 )
@@ -150,7 +149,9 @@ def demo_images(side: int = SIDE, targets: bool = False, several: bool = False) 
       several: True for the variants, too.
     """
     scene = draw_scene(side // 4 * 4)
-    sample = _on_canvas(scene.image, side)
+    canvas = np.zeros((side, side, 3), np.uint8)
+    canvas[: scene.image.shape[0], : scene.image.shape[1]] = scene.image
+    sample: dict[str, Any] = {"image": canvas, "size": np.array(scene.image.shape[:2], np.int32)}
     if targets:
         mask = np.zeros((side, side), np.uint8)
         mask[: scene.mask.shape[0], : scene.mask.shape[1]] = scene.mask
@@ -238,13 +239,6 @@ def _some(
         sample = {name: batch[name][row] for name in entries}
         found.append(Named(str(path.relative_to(source.root)), sample))
     return found
-
-
-def _on_canvas(image: np.ndarray, side: int) -> dict[str, Any]:
-    """Return an image at the top left of a square canvas, with its size."""
-    canvas = np.zeros((side, side, 3), np.uint8)
-    canvas[: image.shape[0], : image.shape[1]] = image
-    return {"image": canvas, "size": np.array(image.shape[:2], np.int32)}
 
 
 def _title(transform: augment.Transform) -> str:

@@ -132,7 +132,11 @@ class Mosaic(GroupOp):
                 order = jnp.where(group["valid"][order], order, own)
             quadrants = _placed(center, order, sizes, self.size)
             if self.until is not None:
-                late = _epoch(group) >= self.until
+                if "epoch" not in group:
+                    raise ValueError(
+                        "`until` of Mosaic needs the 'epoch' of samples: a Loader gives it."
+                    )
+                late = jnp.asarray(group["epoch"])[0] >= self.until
                 quadrants = chosen(late, _alone(own, sizes, self.size), quadrants)
             return self._mosaic(own, quadrants, group)
 
@@ -175,13 +179,6 @@ def _within(boxes: Array, window: Array) -> tuple[Array, Array]:
     """Return boxes cut at a window, and the areas that show in it."""
     sides = tuple(window)
     return clipped(boxes, sides), shown_area(boxes, sides)
-
-
-def _epoch(group: Sample) -> Array:
-    """Return the epoch of a group; raise without one."""
-    if "epoch" not in group:
-        raise ValueError("`until` of Mosaic needs the 'epoch' of samples: a Loader gives it.")
-    return jnp.asarray(group["epoch"])[0]
 
 
 def _placed(center: Array, order: Array, sizes: Array, frame: tuple[int, int]) -> _Quadrants:

@@ -156,7 +156,10 @@ class Spatial(VolumeOp):
                 f" {info.shape} to {warp.shape}, and all volumes need the same."
             )
         steps = tuple(_unless(drawn.applied, step) for step in warp.steps)
-        return warp._replace(steps=steps, spacing=_picked(drawn.applied, warp.spacing, info))
+        spacing = warp.spacing
+        if spacing is not None and info.spacing is not None:
+            spacing = chosen(drawn.applied, jnp.asarray(spacing), jnp.asarray(info.spacing))
+        return warp._replace(steps=steps, spacing=spacing)
 
     def change(self, params: Parameters, sample: Sample, info: VolumeInfo) -> Sample:
         """Return the sample, resampled."""
@@ -306,9 +309,3 @@ def _unless(applied: Array, step: Any) -> Any:
         return step._replace(control=jnp.where(applied, step.control, 0.0))
     matrix = chosen(applied, step.matrix, jnp.eye(3, dtype=jnp.float32))
     return step._replace(matrix=matrix, offset=jnp.where(applied, step.offset, 0.0))
-
-
-def _picked(applied: Array, spacing: Any, info: VolumeInfo) -> Any:
-    if spacing is None or info.spacing is None:
-        return spacing
-    return chosen(applied, jnp.asarray(spacing), jnp.asarray(info.spacing))

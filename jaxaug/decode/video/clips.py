@@ -109,10 +109,7 @@ class Clips:
 
         times = seconds[first] + steps / self.fps
         found = np.searchsorted(seconds, times + EARLY, side="right") - 1
-        return np.where(times <= _end(seconds), found, -1)
-
-
-def _end(seconds: np.ndarray) -> float:
-    """Return the time up to which the last frame is shown: as long as the one before it."""
-    gap = seconds[-1] - seconds[-2] if len(seconds) > 1 else 0.0
-    return float(seconds[-1] + max(gap - 2 * EARLY, EARLY))
+        # The last frame is shown as long as the one before it.
+        gap = seconds[-1] - seconds[-2] if len(seconds) > 1 else 0.0
+        end = seconds[-1] + max(gap - 2 * EARLY, EARLY)
+        return np.where(times <= end, found, -1)

@@ -120,13 +120,11 @@ def color_of(codec: Codec) -> Color:
     for _ in range(quarter_turns(codec.rotation or 0)):
         siting = (-siting[1], siting[0])
     full_range = codec.pixels in _FULL_RANGE or codec.range == _WIDE
-    return Color(_matrix(codec.space), int(full_range), *siting)
-
-
-def _matrix(space: int) -> int:
+    space = codec.space
     if space in _UNREAD:
         raise DecodeError(f"the matrix of its colors is {_UNREAD[space]}, which is not read")
-    return BT709 if space in _BT709 else BT2020 if space in _BT2020 else BT601
+    matrix = BT709 if space in _BT709 else BT2020 if space in _BT2020 else BT601
+    return Color(matrix, int(full_range), *siting)
 
 
 def _plane(plane: Any, bits: int, codec: Codec) -> np.ndarray:

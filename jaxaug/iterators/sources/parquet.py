@@ -277,8 +277,12 @@ class Parquet(TableSource):
         numbers = np.searchsorted(self._starts, indices, side="right") - 1
         places = indices - self._starts[numbers]
         rows: list[dict[str, Any]] = [{} for _ in range(len(indices))]
+        texts = [field.name for field in self._opened[0].schema if _arrow.is_text(field.type)]
         for name in names:
-            _check_text(self._opened[0].schema, name)
+            if name not in texts:
+                raise SourceError(
+                    f"`names`: there is no column of texts called {name!r}; found were {texts}."
+                )
             for number in np.unique(numbers).tolist():
                 chosen = np.flatnonzero(numbers == number)
                 found = self._text_column(name, number).take(places[chosen]).to_pylist()
@@ -527,15 +531,6 @@ def _check_schemas(
                 f"{file.name!r} has other columns than {files[0].name!r}: open them as two sources "
                 "and join these by Concat."
             )
-
-
-def _check_text(schema: Any, name: str) -> None:
-    """Raise SourceError unless there is a column of texts of this name."""
-    texts = [field.name for field in schema if _arrow.is_text(field.type)]
-    if name not in texts:
-        raise SourceError(
-            f"`names`: there is no column of texts called {name!r}; found were {texts}."
-        )
 
 
 def _column_names(

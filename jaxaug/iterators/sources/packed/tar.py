@@ -80,8 +80,11 @@ def members(reader: BlockReader, at: int = 0, stop: int | None = None) -> Iterat
         at = content + _padded(member.size)
         start = at
         extension = _Extension()
-    if stop is None:
-        _check_end(reader, at)
+    while stop is None and at < reader.file.size:  # zeros alone may follow, no second archive
+        block = reader.at(at, reader.block_size)
+        if block.any():
+            raise _damaged(reader, at, "has data behind its end")
+        at += block.size
 
 
 def is_tar(reader: BlockReader) -> bool:
@@ -144,7 +147,9 @@ def _member(
     name = extension.name or header.name
     size = header.size
     if extension.size is not None:
-        size = _pax_size(reader, at, extension.size)
+        if not extension.size.isascii() or not extension.size.isdigit():
+            raise _damaged(reader, at, f"is damaged: the size {extension.size!r} is no number")
+        size = int(extension.size)
     if at + BLOCK + size > reader.file.size:
         raise _damaged(reader, at, f"is cut within the member {name!r}")
     if header.kind == _SPARSE:
@@ -191,21 +196,6 @@ def _pax_records(reader: BlockReader, at: int, text: bytes) -> dict[str, str]:
         records[_string(key)] = _string(value)
         text = text[count:]
     return records
-
-
-def _pax_size(reader: BlockReader, at: int, text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise _damaged(reader, at, f"is damaged: the size {text!r} is no number")
-    return int(text)
-
-
-def _check_end(reader: BlockReader, at: int) -> None:
-    """Raise where anything but zeros follows: a second archive, or damage."""
-    while at < reader.file.size:
-        block = reader.at(at, reader.block_size)
-        if block.any():
-            raise _damaged(reader, at, "has data behind its end")
-        at += block.size
 
 
 def _string(text: bytes) -> str:

@@ -294,7 +294,12 @@ class WebDataset(PackedSource):
             what = f"has the label {label!r:.80}, which is no class number and no list of them"
             raise _wrong(reader, member.name, f"{what}: pass label=None for none; {_items.TEXTS}")
         if self._label == "cls":
-            _check_no_class(reader, parts)
+            others = [extension for extension in parts if extension.endswith(".cls")]
+            if others:
+                what = (
+                    f"has no 'cls' but {others}: pass label={others[0]!r}, or label=None for none"
+                )
+                raise _wrong(reader, parts[others[0]].name, what)
             return None
         what = f"has no label {self._label!r}; its names are {sorted(found)}"
         raise _wrong(reader, member.name, what)
@@ -420,14 +425,6 @@ def _class_number(reader: BlockReader, member: Member) -> int:
         return int(text)
     except ValueError:
         raise _wrong(reader, member.name, f"is no integer but {text[:20]!r}") from None
-
-
-def _check_no_class(reader: BlockReader, parts: dict[str, Member]) -> None:
-    """Raise SourceError where a record without label has a member that looks like one."""
-    others = [extension for extension in parts if extension.endswith(".cls")]
-    if others:
-        what = f"has no 'cls' but {others}: pass label={others[0]!r}, or label=None for none"
-        raise _wrong(reader, parts[others[0]].name, what)
 
 
 def _are_integers(value: Any) -> bool:

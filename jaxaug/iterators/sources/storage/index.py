@@ -354,7 +354,8 @@ def _parts(
 
     def make(file: DataFile, name: str) -> Part:
         subject = format.subject([[os.path.basename(name), file.size, file.stamp]])
-        paths = [os.path.join(folder, _part_name(name, format)) for folder in folders]
+        options = _short_hash([format.kind, format.options])[:8]
+        paths = [os.path.join(folder, f"{name}.{options}{PART_SUFFIX}") for folder in folders]
         part = _find_part(paths, subject)
         if part is not None:
             if found is not None:
@@ -368,10 +369,6 @@ def _parts(
 
     with byte_progress(sum(file.size for file in files), "index") as advance:
         yield from _in_threads(lambda pair: make(*pair), [*zip(files, names)], stopped)
-
-
-def _part_name(name: str, format: Format) -> str:
-    return f"{name}.{_short_hash([format.kind, format.options])[:8]}{PART_SUFFIX}"
 
 
 def _find_part(paths: list[str], subject: dict[str, Any]) -> Part | None:

@@ -115,7 +115,7 @@ def _dump(file: BinaryIO, header: dict[str, Any], columns: Columns) -> None:
     for name, column in columns:
         stored = column[:1] if _is_constant(column) else column
         stored = np.ascontiguousarray(stored, column.dtype.newbyteorder("<"))
-        file.write(bytes(_aligned(file.tell()) - file.tell()))
+        file.write(bytes(-file.tell() % _ALIGNMENT))
         facts = (file.tell(), zlib.crc32(_bytes(stored)), len(stored))
         layout[name] = [stored.dtype.str, column.shape, *facts]
         file.write(_bytes(stored))
@@ -291,7 +291,3 @@ def _checksum(file: BinaryIO, start: int, length: int) -> int:
 
 def _bytes(column: np.ndarray) -> memoryview:
     return column.reshape(-1).view(np.uint8).data
-
-
-def _aligned(offset: int) -> int:
-    return -(-offset // _ALIGNMENT) * _ALIGNMENT
