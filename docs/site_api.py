@@ -18,7 +18,7 @@ ON_DEMAND = {"iterators": ["iterators.grain", "iterators.orbax"]}
 VIDEOS = "Videos"
 # The modules of `jaxaug.augment` that a section of the gallery shows, and a page describes.
 FAMILIES = {
-    "Crops, sizes and borders": ("crop", "box_crop", "of_masks", "resize", "pad"),
+    "Crops, sizes and borders": ("crop", "of_boxes", "of_masks", "resize", "pad"),
     "Flips and quarter turns": ("flip",),
     "Rotation, affine maps and perspective": ("rotation", "geometry"),
     "Bent maps": ("elastic", "distortion"),
@@ -33,7 +33,7 @@ FAMILIES = {
     "Choices and chains": ("control", "compose", "custom", "views", "five_crop"),
     VIDEOS: ("frames", "temporal"),
     "Policies": ("policies",),
-    "Boxes and output": ("sanitize", "output"),
+    "Output": ("output",),
 }
 OWN = "Operators of your own"  # has the operators that stand in no family
 FUNCTIONS = {**FAMILIES, "Boxes": ("boxes", "anchors"), "Raw images": ("raw",)}

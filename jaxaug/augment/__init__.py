@@ -33,11 +33,6 @@ from jaxaug.augment._chain.transform import (
 )
 from jaxaug.augment._chain.views import MultiView
 from jaxaug.augment._ops.blur import BoxBlur, Defocus, GaussianBlur, MedianBlur, MotionBlur
-from jaxaug.augment._ops.box_crop import (
-    RandomCropNearBox,
-    RandomIoUCrop,
-    RandomSizedBoxSafeCrop,
-)
 from jaxaug.augment._ops.channels import (
     BandGain,
     ChannelDropout,
@@ -107,6 +102,12 @@ from jaxaug.augment._ops.noise import (
     SaltAndPepper,
     ShotNoise,
 )
+from jaxaug.augment._ops.of_boxes import (
+    RandomCropNearBox,
+    RandomIoUCrop,
+    RandomSizedBoxSafeCrop,
+    SanitizeBoxes,
+)
 from jaxaug.augment._ops.of_masks import CropNonEmptyMaskIfExists, MaskDropout
 from jaxaug.augment._ops.optics import (
     AdvancedBlur,
@@ -148,7 +149,6 @@ from jaxaug.augment._ops.references import (
 )
 from jaxaug.augment._ops.resize import RandomResize, RandomShortestSize, Resize, ScaleJitter
 from jaxaug.augment._ops.rotation import RandomRotation
-from jaxaug.augment._ops.sanitize import SanitizeBoxes
 from jaxaug.augment._ops.temporal import (
     FrameDropout,
     RandomTemporalReversal,

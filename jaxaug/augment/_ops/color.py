@@ -27,8 +27,8 @@ from jaxaug.augment._base import (
     setting,
 )
 from jaxaug.augment._chain import ImageOp, Pointwise
+from jaxaug.augment._cuda import choice
 from jaxaug.augment._cuda import jitter as cuda_jitter
-from jaxaug.augment._cuda.choice import on_gpu
 from jaxaug.augment._ops.channels import permute_channels
 from jaxaug.augment._ops.hsv import shift_hue
 from jaxaug.augment._xla import exact_sum, from_planes, to_planes
@@ -227,7 +227,7 @@ class ColorJitter(ImageOp):
             return image
         if len(self.components) == 1:  # XLA computes it in one pass with its neighbors
             return self._by_xla(params, image, info)
-        return on_gpu(self._by_cuda, self._by_xla, params, image, info)
+        return choice.on_gpu(self._by_cuda, self._by_xla, params, image, info)
 
     def _by_cuda(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
         """Apply the components by CUDA kernels."""

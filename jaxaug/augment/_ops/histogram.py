@@ -31,8 +31,8 @@ from jaxaug.augment._base import (
     to_levels,
 )
 from jaxaug.augment._chain import ImageOp
+from jaxaug.augment._cuda import choice
 from jaxaug.augment._cuda import operation as cuda_operation
-from jaxaug.augment._cuda.choice import on_gpu
 from jaxaug.augment._ops.tone import LEVEL_TOLERANCE
 from jaxaug.augment._xla import barrier
 from jaxaug.augment.random import uniform
@@ -178,7 +178,7 @@ class RandomEqualize(ImageOp):
             code = cuda_operation.NAMES.index("Equalize")
             return cuda_operation.change(image, info.extent, code, 0.0, LEVEL_TOLERANCE)
 
-        return on_gpu(by_cuda, _equalize_by_xla, image, info)
+        return choice.on_gpu(by_cuda, _equalize_by_xla, image, info)
 
 
 def _equalize_by_xla(image: Array, info: ImageInfo) -> Array:

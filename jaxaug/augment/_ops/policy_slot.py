@@ -14,8 +14,8 @@ from jax import Array, lax
 
 from jaxaug._typing import Scalar
 from jaxaug.augment._base import ImageInfo, to_levels
+from jaxaug.augment._cuda import choice
 from jaxaug.augment._cuda import operation as cuda_operation
-from jaxaug.augment._cuda.choice import on_gpu
 from jaxaug.augment._ops.color import adjust_contrast, rgb_to_grayscale
 from jaxaug.augment._ops.filters import adjust_sharpness
 from jaxaug.augment._ops.histogram import autocontrast, equalize
@@ -105,7 +105,7 @@ def slot_color(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]
     def by_xla(slot: Slot, image: Array, info: ImageInfo) -> Array:
         return _color_by_xla(slot, image, info, names)
 
-    return on_gpu(by_cuda, by_xla, slot, image, info)
+    return choice.on_gpu(by_cuda, by_xla, slot, image, info)
 
 
 def _color_by_xla(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]) -> Array:

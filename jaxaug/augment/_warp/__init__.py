@@ -23,7 +23,6 @@ from jaxaug.augment._warp.boxes import (
     shown_area,
     with_kept_boxes,
 )
-from jaxaug.augment._warp.displacement import Displacement
 from jaxaug.augment._warp.fusion import Resampling, Run, agreed, alike, check_resampling
 from jaxaug.augment._warp.interpolate import (
     Frame,
@@ -43,6 +42,7 @@ from jaxaug.augment._warp.targets import (
     spread,
 )
 from jaxaug.augment._warp.warp import (
+    Displacement,
     Warp,
     check_one_frame,
     displaced_by,

@@ -38,9 +38,8 @@ from jaxaug.augment._base import (
     top_level,
     unit,
 )
+from jaxaug.augment._cuda import choice
 from jaxaug.augment._cuda import warp as cuda_warp
-from jaxaug.augment._cuda.choice import on_gpu
-from jaxaug.augment._warp.displacement import Displacement
 from jaxaug.augment._warp.slices import (
     FRACTIONS,
     compute_smallest,
@@ -50,7 +49,7 @@ from jaxaug.augment._warp.slices import (
     read_part,
     read_window,
 )
-from jaxaug.augment._warp.warp import Warp
+from jaxaug.augment._warp.warp import Displacement, Warp
 from jaxaug.augment._xla import barrier_on_cpu
 from jaxaug.augment.matrix import Matrix, inverse, transform_points
 
@@ -101,7 +100,7 @@ def resample(
     operands = (image, extent, warp, filling)
     if warp.displacements or not cuda_warp.computes(image.dtype, epilogue):
         return _interpolate(settings, *operands)
-    return on_gpu(
+    return choice.on_gpu(
         functools.partial(_interpolate_by_cuda, settings),
         functools.partial(_interpolate, settings),
         *operands,

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple, TypeAlias
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxaug._checks import check_choice
 from jaxaug._typing import Sample
 from jaxaug._warn import warn_once
-from jaxaug.augment._base import Canvas, ImageInfo, is_pixels, plain, stored_as
+from jaxaug.augment._base import Canvas, ImageInfo, as_choice, is_pixels, plain, stored_as
 from jaxaug.augment._warp.boxes import (
     as_boxes,
     as_points,
@@ -126,12 +125,19 @@ class Targets(NamedTuple):
         if kind in ("keypoints", "polygons"):
             return move_points(warp, value)
         if kind == "image":
-            return _moved_image(value, extent, warp, settings)
-        if kind == "map":
-            return _moved_map(value, extent, warp, settings)
-        fill = self._fill(kind, value.dtype)
-        planes = _planes_last(kind, value)
-        planes = read_exactly(planes, extent, warp, settings.padding_mode, fill)
+            planes = resample(_planes_last(kind, value), extent, warp, *settings)
+            # Without the barrier a later resample, or a choice, would compute it for each reading.
+            planes = barrier(in_range(planes, settings.interpolation))
+        elif kind == "map":  # numbers, interpolated as the image; 0 outside of it
+            planes = _planes_last(kind, value)
+            planes = resample(
+                planes, extent, warp, settings.interpolation, settings.padding_mode, 0.0
+            )
+            planes = barrier(stored_as(planes, value.dtype))
+        else:
+            planes = _planes_last(kind, value)
+            fill = self._fill(kind, value.dtype)
+            planes = read_exactly(planes, extent, warp, settings.padding_mode, fill)
         return _planes_first(kind, planes, value.ndim)
 
     def _fill(self, kind: str, dtype: Any) -> Array:
@@ -141,15 +147,16 @@ class Targets(NamedTuple):
 
 def as_added(name: str, targets: Any) -> tuple[tuple[str, str], ...]:
     """Return {name: kind} as pairs, checked."""
-    pairs = tuple(targets.items()) if isinstance(targets, Mapping) else tuple(map(tuple, targets))
+    pairs = targets.items() if isinstance(targets, Mapping) else map(tuple, targets)
+    checked = []
     for pair in pairs:
         if len(pair) != 2 or pair[0] in ("image", "size"):
             raise ValueError(
                 f"`{name}` must be a dict of names of the sample's entries and their kinds, such as"
                 f' {{"depth": "image"}}, got {targets!r}.'
             )
-        check_choice(f"{name}[{pair[0]!r}]", pair[1], KINDS)
-    return pairs
+        checked.append((pair[0], as_choice(f"{name}[{pair[0]!r}]", pair[1], KINDS)))
+    return tuple(checked)
 
 
 def spread(used: Array, kind: str, value: Array) -> Array:
@@ -248,21 +255,6 @@ def _vertices(name: str, moved: Sample, before: Array) -> Array:
     row = lax.broadcasted_iota(jnp.int32, before.shape, counted)
     rows = row < count.reshape(*count.shape, *[1] * (before.ndim - counted))
     return jnp.where(rows, moved[name], before)
-
-
-def _moved_image(image: Array, extent, warp: Warp, settings: SettledResampling) -> Array:
-    """Return another image of the sample, resampled as the first."""
-    planes = resample(_planes_last("image", image), extent, warp, *settings)
-    planes = in_range(planes, settings.interpolation)
-    # Without the barrier a later resample, or a choice, would compute it once for each reading.
-    return _planes_first("image", barrier(planes), image.ndim)
-
-
-def _moved_map(values: Array, extent, warp: Warp, settings: SettledResampling) -> Array:
-    """Return numbers that are interpolated as the image; 0 outside of it."""
-    planes = _planes_last("map", values)
-    moved = resample(planes, extent, warp, settings.interpolation, settings.padding_mode, 0.0)
-    return _planes_first("map", barrier(stored_as(moved, values.dtype)), values.ndim)
 
 
 def _planes_last(kind: str, value: Array) -> Array:

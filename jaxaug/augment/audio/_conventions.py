@@ -76,17 +76,6 @@ CONVENTIONS = {
 }
 
 
-@functools.cache
-def window(name: str, length: int) -> np.ndarray:
-    """Return a window, float64[length]."""
-    n = np.arange(length)
-    if name == "hann":
-        return 0.5 - 0.5 * np.cos(2 * np.pi * n / length)
-    if name == "hann_half":
-        return 0.5 - 0.5 * np.cos(2 * np.pi * (n + 0.5) / length)
-    return (0.5 - 0.5 * np.cos(2 * np.pi * n / (length - 1))) ** 0.85
-
-
 def to_mel(hertz: Any, scale: str) -> Any:
     """Return frequencies in mel; `scale` as in `Convention`, an array of floats."""
     hertz = np.asarray(hertz, np.float64)

@@ -18,9 +18,8 @@ from jaxaug._checks import is_int
 from jaxaug._sinc import PERTURB, resample
 from jaxaug._typing import Key
 from jaxaug.augment._base import AudioInfo, Converter, Range, as_static_range
-from jaxaug.augment.audio._conventions import window
 from jaxaug.augment.audio._kind import AudioOp, along, padded
-from jaxaug.augment.audio.spectrum import magnitudes
+from jaxaug.augment.audio.spectrum import magnitudes, window
 from jaxaug.augment.audio.timing import STEPS, Paced
 from jaxaug.augment.random import uniform
 

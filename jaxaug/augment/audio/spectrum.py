@@ -4,6 +4,7 @@
 first axis of the result, bins the second; "audio_length" counts frames afterwards.
 """
 
+import functools
 import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any
@@ -29,7 +30,6 @@ from jaxaug.augment.audio._conventions import (
     cosines,
     lifter,
     mel_filters,
-    window,
 )
 from jaxaug.augment.audio._kind import AudioOp, along, padded, used
 from jaxaug.augment.audio.filters import RATE, preemphasis
@@ -97,6 +97,17 @@ def magnitudes(spectrum: Array, power: float = 1.0) -> Array:
     # The root has no slope at 0.
     positive = jnp.where(squares > 0, squares, 1.0)
     return jnp.where(squares > 0, jnp.sqrt(positive), 0.0)
+
+
+@functools.cache
+def window(name: str, length: int) -> np.ndarray:
+    """Return a window, float64[length]."""
+    n = np.arange(length)
+    if name == "hann":
+        return 0.5 - 0.5 * np.cos(2 * np.pi * n / length)
+    if name == "hann_half":
+        return 0.5 - 0.5 * np.cos(2 * np.pi * (n + 0.5) / length)
+    return (0.5 - 0.5 * np.cos(2 * np.pi * n / (length - 1))) ** 0.85
 
 
 def _frames(

@@ -23,8 +23,7 @@ from jaxaug.decode.video.clips import EARLY, Clips
 from jaxaug.decode.video.container import find_container
 from jaxaug.decode.video.convert import frames_to_rgb
 from jaxaug.decode.video.decode_video import MAX_PIXELS, decode_video
-from jaxaug.decode.video.host import decode_frames
-from jaxaug.decode.video.host_frames import PLANES, HostCanvases, HostFrames
+from jaxaug.decode.video.host import PLANES, HostCanvases, HostFrames, decode_frames
 from jaxaug.decode.video.planes import Planes
 from jaxaug.decode.video.stored import StoredVideos, table_of
 from jaxaug.decode.video.stream import VideoFile, import_av

@@ -8,7 +8,7 @@ from scipy import ndimage
 
 from jaxaug import augment as A
 from jaxaug.augment import matrix
-from jaxaug.augment._warp.displacement import MAX_GRADIENT, Displacement
+from jaxaug.augment._warp.warp import MAX_GRADIENT, Displacement
 from tests.images import picture
 
 KEY = jax.random.key(0)

@@ -17,13 +17,13 @@ from jaxaug.decode.native import cuda
 from jaxaug.decode.native import libnvcuvid as nv
 from jaxaug.decode.native import nvcuvid_loop as loop
 from jaxaug.decode.video import column
-from jaxaug.decode.video.host_frames import HostFrames
+from jaxaug.decode.video.host import HostFrames
 from jaxaug.decode.video.nvdec import engines as engines_module
 from jaxaug.decode.video.nvdec import nvdec_frames, placer
 from jaxaug.decode.video.nvdec.bitstream import Bitstream
 from jaxaug.decode.video.nvdec.engines import EngineError
+from jaxaug.decode.video.nvdec.nvdec_frames import Worker
 from jaxaug.decode.video.nvdec.place_planes import Kernels, pillow_weights
-from jaxaug.decode.video.nvdec.worker import Worker
 from jaxaug.decode.video.stored import StoredVideos, read_videos
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Codec
