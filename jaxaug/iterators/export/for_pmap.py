@@ -74,15 +74,19 @@ def _to_stacked(batch: Batch) -> Batch:
 
 def _stack(array: Array) -> Array:
     """Return the local rows of an array as [local devices, rows per device, ...]."""
+    devices = jax.local_devices()
+    stacked = _add_axis(_spread(array), len(devices))
+    # Moves nothing, but XLA holds an array without numbers whole on each device.
+    return jax.device_put(stacked, _split_over(devices))
+
+
+def _spread(array: Array) -> Array:
+    """Return the local rows of an array, split over the local devices in their order."""
     shards = local_shards(array)
     shape = (len(shards) * shards[0].shape[0], *shards[0].shape[1:])
     owners = [next(iter(shard.devices())) for shard in shards]
     local = jax.make_array_from_single_device_arrays(shape, _split_over(owners), shards)
-    devices = jax.local_devices()
-    spread = jax.device_put(local, _split_over(devices))  # moves none that lies there
-    stacked = _add_axis(spread, len(devices))
-    # Moves nothing, but XLA holds an array without numbers whole on each device.
-    return jax.device_put(stacked, _split_over(devices))
+    return jax.device_put(local, _split_over(jax.local_devices()))  # moves none that lies there
 
 
 def _split_over(devices: list[Device]) -> NamedSharding:

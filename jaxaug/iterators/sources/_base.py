@@ -154,6 +154,17 @@ class FileSource:
         return self._files.keep_findings(findings)
 
 
+class LabeledFiles(FileSource):
+    """Files each of which may have a label."""
+
+    labels: np.ndarray | None
+
+    @property
+    def features(self) -> Features:
+        """The column "label", if there are labels; known without reading a file."""
+        return {} if self.labels is None else {"label": self.labels}
+
+
 def _text(row: Mapping[Any, Any], name: str, index: int, missing: str | None) -> str:
     value = row.get(name)
     if isinstance(value, bytes):

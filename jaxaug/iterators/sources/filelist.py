@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from jaxaug._checks import check_choice
-from jaxaug._typing import Features, PathLike, Values
+from jaxaug._typing import PathLike, Values
 from jaxaug.decode import Encoded, Span
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
-from jaxaug.iterators.sources._base import FileSource, TextSource
+from jaxaug.iterators.sources._base import LabeledFiles, TextSource
 from jaxaug.iterators.sources.storage.files import local_path
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 
-class FileList(FileSource, TextSource):
+class FileList(LabeledFiles, TextSource):
     """Images named line by line: `path label`, or `path label label ...` where an image has several
     labels.
 
@@ -98,11 +98,6 @@ class FileList(FileSource, TextSource):
 
     def __repr__(self) -> str:
         return f"FileList({self._list!r}: {len(self)} images, {sorted(self.features)})"
-
-    @property
-    def features(self) -> Features:
-        """The column "label", if there are labels; known without reading an image."""
-        return {} if self.labels is None else {"label": self.labels}
 
     def _columns(self, indices: np.ndarray, files: Encoded) -> dict[str, Values]:
         columns = {name: column[indices] for name, column in self.features.items()}

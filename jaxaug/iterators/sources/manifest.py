@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug._typing import Features, PathLike, Values
+from jaxaug._typing import PathLike, Values
 from jaxaug.decode import Span
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
-from jaxaug.iterators.sources._base import FileSource, TextSource
+from jaxaug.iterators.sources._base import LabeledFiles, TextSource
 from jaxaug.iterators.sources.storage.files import local_path, reason
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
@@ -21,7 +21,7 @@ _GZIP = b"\x1f\x8b"
 _CUTS = ("MonoCut", "MultiCut")
 
 
-class Manifest(FileSource, TextSource):
+class Manifest(LabeledFiles, TextSource):
     """Sounds, or parts of them, of a manifest of NeMo or Lhotse: a JSON object in each line.
 
     Of NeMo these are lines with "audio_filepath", and maybe "offset", "duration" and "text". Of
@@ -90,11 +90,6 @@ class Manifest(FileSource, TextSource):
 
     def __repr__(self) -> str:
         return f"Manifest({self._list!r}: {len(self)} sounds, {sorted(self.features)})"
-
-    @property
-    def features(self) -> Features:
-        """The column "label", if there is one; known without reading a file."""
-        return {} if self.labels is None else {"label": self.labels}
 
     def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the files' bytes and "label"; a file that cannot be read has length 0."""
