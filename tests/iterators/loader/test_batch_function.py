@@ -49,6 +49,21 @@ def test_rows_in_turn_are_those_of_all_rows_at_once():
     assert np.ptp(np.asarray(at_once["image"])) > 0
 
 
+def test_rows_that_are_all_valid_are_selected_nowhere():
+    """XLA drops the selections, of which each is one more pass over what a kernel has written."""
+    rows = make_rows(6)
+    whole = rows | {"valid": np.ones(6, bool)}
+    seed = jnp.zeros(2, jnp.uint32)
+    function = make_function(False)._replace(transform=None, batch_transform=None)
+    plain = jax.jit(function.__call__)
+    kept = jax.jit(function._replace(all_valid=True).__call__).lower(seed, rows).compile()
+
+    for name, expected in plain(seed, whole)[0].items():
+        np.testing.assert_array_equal(kept(seed, rows)[0][name], expected, err_msg=name)
+    assert " select(" in plain.lower(seed, rows).compile().as_text()
+    assert " select(" not in kept.as_text()
+
+
 def test_rows_in_turn_are_a_loop_over_single_images():
     text = str(jax.make_jaxpr(make_function(True).__call__)(jnp.zeros(2, jnp.uint32), make_rows(6)))
     assert "scan[" in text
