@@ -111,7 +111,7 @@ def test_tracers_are_compared_by_identity():
 def test_an_ensemble_of_settings_is_a_vmap_over_the_chain():
     settings = jnp.array([5.0, 10.0, 20.0])
     ensemble = jax.vmap(chain_of)(settings)
-    together = jax.vmap(lambda chain: chain(KEY, IMAGE))(ensemble)
+    together = jax.jit(jax.vmap(lambda chain: chain(KEY, IMAGE)))(ensemble)
     alone = [chain_of(q)(KEY, IMAGE) for q in settings]
     np.testing.assert_allclose(together, jnp.stack(alone), atol=1e-5)
 

@@ -158,13 +158,14 @@ def test_views_of_clips_are_those_of_frames_with_keys_of_their_own():
     small, large = A.Frames(A.RandomCrop((8, 9))), A.Frames(A.RandomCrop((12, 10)))
     views = A.MultiView({"small": (small, 3), "large": (large, 1)})
     times = np.arange(2.0)
-    out = views(KEY, {"video": clips, "size": np.array([20, 28]), "video_time": times})
+    out = jax.jit(views)(KEY, {"video": clips, "size": np.array([20, 28]), "video_time": times})
     assert out.keys() == {"small", "large", "video_time"}
     assert out["small"].shape == (3, 2, len(FRAMES), 8, 9, 3)
     assert out["large"].shape == (1, 2, len(FRAMES), 12, 10, 3)
     keys = jax.random.split(jax.random.fold_in(KEY, 0), 3)
+    crop = jax.jit(small)
     for view, key in zip(out["small"], keys):
-        np.testing.assert_array_equal(view, small(key, clips))
+        np.testing.assert_array_equal(view, crop(key, clips))
     assert (out["small"][0] != out["small"][1]).any()
     with pytest.raises(ValueError, match="takes images alone, got 'boxes' beside one"):
         views(KEY, {"video": clips, "boxes": np.zeros((2, len(FRAMES), 1, 4), np.float32)})
@@ -221,11 +222,12 @@ def test_each_clip_has_draws_of_its_own(per_frame):
     chain = A.Compose([A.RandomRotation(30), A.ColorJitter(0.5)])
     clips = np.stack([FRAMES, FRAMES[::-1]])
     masks = clips[..., 0] // 50
-    out = A.Frames(chain, per_frame)(KEY, {"video": clips, "mask": masks, "label": np.int32(3)})
+    frames = jax.jit(A.Frames(chain, per_frame))
+    out = frames(KEY, {"video": clips, "mask": masks, "label": np.int32(3)})
     assert out["label"] == 3
     for number in range(2):
         clip = {"image": clips[number], "mask": masks[number]}
-        expected = A.Frames(chain, per_frame)(jax.random.fold_in(KEY, number), clip)
+        expected = frames(jax.random.fold_in(KEY, number), clip)
         difference = np.asarray(out["video"][number], int) - np.asarray(expected["image"], int)
         assert np.abs(difference).max() <= 1
         np.testing.assert_array_equal(out["mask"][number], expected["mask"])

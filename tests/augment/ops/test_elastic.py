@@ -1,5 +1,7 @@
 """ElasticTransform against scipy in float64."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,6 +74,7 @@ def test_a_canvas_displaces_nothing(sigma):
     transform = A.ElasticTransform(300.0, sigma)
     points = jnp.asarray(np.random.default_rng(3).uniform(-20, 60, (2, 50)), jnp.float32)
 
+    @functools.partial(jax.jit, static_argnums=0)
     def pulled(canvas, size):
         info = A.ImageInfo(canvas, size)
         return jnp.stack(transform.warp(transform.make_params(KEY, info), info).pull(*points))
@@ -156,5 +159,5 @@ def test_the_gradient_at_no_displacement_is_that_of_the_image(nodes):
     def shown(displacement):
         return F.elastic(ramp, displacement, padding_mode="edge")[2, 3, 0]
 
-    gradient = np.asarray(jax.grad(shown)(jnp.zeros((*nodes, 2))))
+    gradient = np.asarray(jax.jit(jax.grad(shown))(jnp.zeros((*nodes, 2))))
     np.testing.assert_allclose(gradient.sum(axis=(0, 1)), [0.125, 0.0], atol=1e-6)
