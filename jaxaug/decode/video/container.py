@@ -85,22 +85,33 @@ def _check_boxes(data: memoryview) -> None:
 
 def is_mirrored(data: memoryview, track: int) -> bool:
     """Return True where the matrix of a track of MP4 reflects it: ISO 14496-12 section 8.3.2."""
-    for kind, begin, end in _inner_boxes(data, 0, len(data)):
+    boxes = find_track(data, track)
+    if not boxes:
+        return False
+    place, _ = boxes[b"tkhd"]
+    a, b, _, c, d = struct.unpack_from(">5i", data, place + 40 + (12 if data[place] == 1 else 0))
+    return a * d < b * c
+
+
+def find_track(data: memoryview, track: int) -> dict[bytes, tuple[int, int]]:
+    """Return where the content of each box of a track of MP4 begins and ends; none without it."""
+    for kind, begin, end in inner_boxes(data, 0, len(data)):
         if kind != b"moov":
             continue
-        tracks = [each for each in _inner_boxes(data, begin, end) if each[0] == b"trak"]
-        for _, begin, end in tracks:
-            for kind, place, stop in _inner_boxes(data, begin, end):
-                if kind != b"tkhd" or stop - place < _TRACK_HEADER:
-                    continue
-                wide = 12 if data[place] == 1 else 0  # its times have 64 bits
-                if struct.unpack_from(">I", data, place + 12 + wide * 2 // 3)[0] == track:
-                    a, b, _, c, d = struct.unpack_from(">5i", data, place + 40 + wide)
-                    return a * d < b * c
-    return False
+        for kind, place, stop in inner_boxes(data, begin, end):
+            if kind != b"trak":
+                continue
+            boxes = {kind: (first, last) for kind, first, last in inner_boxes(data, place, stop)}
+            place, stop = boxes.get(b"tkhd", (0, 0))
+            if stop - place < _TRACK_HEADER:
+                continue
+            wide = 8 if data[place] == 1 else 0  # its times have 64 bits
+            if struct.unpack_from(">I", data, place + 12 + wide)[0] == track:
+                return boxes
+    return {}
 
 
-def _inner_boxes(data: memoryview, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+def inner_boxes(data: memoryview, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
     """Yield the kind of each box within [start, end), and where its content begins and ends."""
     while start + 8 < end:
         size, kind = struct.unpack_from(">I4s", data, start)

@@ -33,6 +33,11 @@ class SecondFields:
             for unit in _parameter_sets(extradata, self._length_bytes):
                 self._read(unit)
 
+    @property
+    def possible(self) -> bool:
+        """True if packets may be fields, by the codec's own header."""
+        return self._interlaced
+
     def complete(self, content: bytes) -> bool:
         """Return True if a packet begins with a second field; packets come in their order."""
         # Behind lengths no parameters come but those of the header: ISO/IEC 14496-15 section 5.4.2.

@@ -3,13 +3,32 @@ those from which decoding cannot begin although a container says so.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
 
 _MAX_UNITS = 64  # of a packet, looked at: parameter sets and messages stand before the slices
 _START_CODE = b"\0\0\1"  # ITU-T H.264 and H.265, annex B
 # Where "avcC" and "hvcC" tell the bytes of a length: ISO/IEC 14496-15 sections 5.3.3 and 8.3.3.
 _LENGTH_PLACES = {"h264": 4, "hevc": 21}
+_IDR, _MESSAGES = 5, 6  # types of NAL units, ITU-T H.264 table 7-1
+_RECOVERY_POINT = 6  # of a message, section D.1
+
+
+class Slices(NamedTuple):
+    """What the first slices of packets tell.
+
+    Attributes:
+      known: bool[k], True where there is a slice.
+      header, second: int64[k], its first two bytes.
+      recovers: bool[k], a message before it says that decoding may begin here, of H.264.
+    """
+
+    known: np.ndarray
+    header: np.ndarray
+    second: np.ndarray
+    recovers: np.ndarray
 
 
 class References:
@@ -32,13 +51,19 @@ class References:
         if self._length_bytes and extradata:
             self._layers = extradata[_LENGTH_PLACES[codec]] >> 3 & 7
 
+    @property
+    def by_lengths(self) -> bool:
+        """True where a length stands in front of each NAL unit."""
+        return self._length_bytes > 0
+
     def droppable(self, packet: Any) -> bool:
         """Return True if no other frame needs a packet of PyAV."""
         if packet.is_disposable:
             return True
         if not self._known or packet.is_keyframe:
             return False
-        return self._no_reference(memoryview(packet))
+        found = self._first_slice(memoryview(packet))
+        return found is not None and bool(self._idle(*found))
 
     def begins(self, packet: Any) -> bool:
         """Return True if decoding may begin with a packet of PyAV.
@@ -48,28 +73,81 @@ class References:
         """
         if not packet.is_keyframe or self._hevc or not self._known:
             return packet.is_keyframe
-        return not self._first(memoryview(packet), _h264_predicted)
+        found = self._first_slice(memoryview(packet))
+        return found is None or not _predicted(found[1])
 
-    def _no_reference(self, data: memoryview) -> bool:
-        """Return True if no frame refers to a picture, its first slice standing for all."""
-        return self._first(data, self._hevc_idle if self._hevc else _h264_idle)
+    def first_slices(self, data: memoryview, offsets: np.ndarray, sizes: np.ndarray) -> Slices:
+        """Return what is known of packets in a file, in which lengths stand before NAL units.
 
-    def _first(self, data: memoryview, asked: Callable[[int, int], bool | None]) -> bool:
-        """Return what is said of the first slice, from its first two bytes; False without one."""
+        Args:
+          data: the file.
+          offsets, sizes: int64[k], the place of each packet.
+        """
+        content = np.frombuffer(data, np.uint8)
+        known, header, second, recovers = np.zeros((4, len(offsets)), np.int64)
+        starts, left = offsets.copy(), np.arange(len(offsets))
+        for _ in range(_MAX_UNITS):
+            firsts = starts[left] + self._length_bytes
+            inside = firsts + 1 < (offsets + sizes)[left]
+            left, firsts = left[inside], firsts[inside]
+            if not len(left):
+                break
+            lengths = np.zeros(len(left), np.int64)
+            for place in range(-self._length_bytes, 0):
+                lengths = lengths << 8 | content[firsts + place]
+            found = content[firsts].astype(np.int64)
+            slices = self._is_slice(found)
+            known[left[slices]] = 1
+            header[left[slices]] = found[slices]
+            second[left[slices]] = content[firsts + 1][slices]
+            for place in np.flatnonzero(not self._hevc and found & 31 == _MESSAGES):
+                first = int(firsts[place]) + 1
+                unit = data[first : first + int(lengths[place]) - 1]
+                recovers[left[place]] |= _has_recovery_point(unit)
+            starts[left] = firsts + lengths
+            left = left[~slices]
+        return Slices(known == 1, header, second, recovers == 1)
+
+    def keys(self, found: Slices, marked: np.ndarray) -> np.ndarray | None:
+        """Return bool[k], True for packets that FFmpeg says decoding may begin with.
+
+        Those of HEVC are those that the container marks. Of H.264 it looks itself, and where a
+        message says so, at parameters, too: then nothing is said here.
+
+        Args:
+          found: of `first_slices`.
+          marked: bool[k], by the container.
+        """
+        if self._hevc:
+            return marked
+        begin = found.known & (found.header & 31 == _IDR)
+        return None if (found.recovers & ~begin).any() else begin
+
+    def idle(self, found: Slices, keys: np.ndarray) -> np.ndarray:
+        """Return bool[k], True for packets that no other frame needs, by their slices."""
+        return ~keys & found.known & self._idle(found.header, found.second)
+
+    def _first_slice(self, data: memoryview) -> tuple[int, int] | None:
+        """Return the first two bytes of the first slice; None without one."""
         for first in itertools.islice(nal_units(data, self._length_bytes), _MAX_UNITS):
             if first + 1 >= len(data):
                 break
-            found = asked(data[first], data[first + 1])
-            if found is not None:
-                return found
-        return False
+            if self._is_slice(data[first]):
+                return data[first], data[first + 1]
+        return None
 
-    def _hevc_idle(self, header: int, second: int) -> bool | None:
-        """Return True for a slice to which no frame refers; None for no slice."""
-        kind = header >> 1 & 63
-        if kind > 31:
-            return None
-        return kind < 16 and kind % 2 == 0 and 0 < self._layers <= second & 7
+    def _is_slice(self, header: Any) -> Any:
+        """Return True for the first bytes of slices."""
+        if self._hevc:
+            return header >> 1 & 63 <= 31
+        return (1 <= header & 31) & (header & 31 <= 5)
+
+    def _idle(self, header: Any, second: Any) -> Any:
+        """Return True for slices to which no frame refers, the first standing for its picture."""
+        if not self._hevc:
+            return header >> 5 & 3 == 0
+        kind, layers = header >> 1 & 63, self._layers
+        return (kind < 16) & (kind % 2 == 0) & (layers > 0) & (layers <= second & 7)
 
 
 def length_bytes_of(codec: str, extradata: bytes | None) -> int:
@@ -96,18 +174,35 @@ def nal_units(data: bytes | memoryview, length_bytes: int) -> Iterator[int]:
         start = first + int.from_bytes(data[start:first], "big")
 
 
-def _h264_idle(header: int, second: int) -> bool | None:
-    """Return True for a slice to which no frame refers; None for no slice."""
-    return header >> 5 & 3 == 0 if 1 <= header & 31 <= 5 else None
-
-
-def _h264_predicted(header: int, second: int) -> bool | None:
-    """Return True for a slice of type P or B that begins a picture; None for no slice.
+def _predicted(second: Any) -> Any:
+    """Return True for slices of H.264 of type P or B that begin a picture, by their second byte.
 
     Behind the header are first_mb_in_slice, 0 in one bit, and slice_type, both of variable length:
     ITU-T H.264 section 7.3.3, tables 7-6 and 9-2.
     """
-    if not 1 <= header & 31 <= 5:
-        return None
     p, b = second >> 6 == 0b11, second >> 4 == 0b1010
-    return p or b or second >> 2 in (0b100110, 0b100111)  # all slices of the picture are so
+    # All slices of the picture are so.
+    return p | b | (second >> 2 == 0b100110) | (second >> 2 == 0b100111)
+
+
+def _has_recovery_point(unit: memoryview) -> bool:
+    """Return True if one of the messages of a NAL unit of H.264 is a recovery point, section D.1.
+
+    Also where they are cut, so that nothing is said of them.
+    """
+    content = bytes(unit).replace(b"\0\0\3", b"\0\0")
+    place = 0
+    while place + 2 < len(content):  # behind the last one are the bits that end the unit
+        numbers = [0, 0]  # the kind of a message, its bytes
+        for each in range(2):
+            while place < len(content) and content[place] == 255:
+                numbers[each] += 255
+                place += 1
+            if place == len(content):
+                return True
+            numbers[each] += content[place]
+            place += 1
+        if numbers[0] == _RECOVERY_POINT:
+            return True
+        place += numbers[1]
+    return place > len(content)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.video.container import find_container, is_mirrored
 from jaxaug.decode.video.fields import SecondFields
 from jaxaug.decode.video.references import References
+from jaxaug.decode.video.sample_table import read_samples
 from jaxaug.decode.video.table import NONE, Codec, Run, Table
 from jaxaug.errors import DecodeError
 
@@ -139,10 +141,18 @@ def read_table(
     context = stream.codec_context
     references = References(context.name, context.extradata)
     fields = SecondFields(context.name, context.extradata)
+    demuxed = _demux(container, stream, kind)
+    first = next(demuxed, None)
+    if kind == "mov" and first is not None and len(stream.index_entries) <= _MAX_PACKETS:
+        samples = None if fields.possible else read_samples(data, stream, first, references)
+        if samples is not None:
+            places = zip(samples.offsets.tolist(), samples.sizes.tolist())
+            table = _make_table(stream, kind, **samples._asdict())
+            return _that_decode(table, [data[at : at + size] for at, size in places], context), []
     rows: list[_Row] = []
     packets: list[bytes | memoryview] = []
     inside = True
-    for packet in _demux(container, stream, kind):
+    for packet in itertools.chain([] if first is None else [first], demuxed):
         if not packet.size:
             continue
         if len(rows) == _MAX_PACKETS:
@@ -173,23 +183,38 @@ def read_table(
     shown_at, decoded_at, keys, shown, idle, offsets, sizes = (
         np.array(rows, np.int64).reshape(-1, 7).T
     )
-    if not shown.any():
-        raise DecodeError("it has no frames")
     if context.name in _NEVER_MARKED and keys.all():
         keys[1:] = 0
     if not inside:
         offsets = np.cumsum(sizes) - sizes
-    flags = {"keys": keys == 1, "shown": shown == 1, "idle": idle == 1}
-    table = Table(
-        codec=_codec(context, kind, unordered),
-        unit=float(stream.time_base),
-        rate=float(stream.average_rate or 25),
+    table = _make_table(
+        stream,
+        kind,
+        unordered,
         times=decoded_at if unordered else shown_at,
         offsets=offsets,
         sizes=sizes,
-        **flags,
+        keys=keys == 1,
+        shown=shown == 1,
+        idle=idle == 1,
     )
     return _that_decode(table, packets, context), [] if inside else packets
+
+
+def _make_table(stream: Any, kind: str, unordered: bool = False, **columns: np.ndarray) -> Table:
+    """Return the table of a stream, of the columns that it has.
+
+    Raises:
+      DecodeError: no packet is shown.
+    """
+    if not columns["shown"].any():
+        raise DecodeError("it has no frames")
+    return Table(
+        codec=_codec(stream.codec_context, kind, unordered),
+        unit=float(stream.time_base),
+        rate=float(stream.average_rate or 25),
+        **columns,
+    )
 
 
 class _Row(NamedTuple):
