@@ -151,7 +151,8 @@ def _memory(free: int, total: int, budget: int) -> str:
     gib = 2**30
     return (
         f"{free / gib:.1f} of {total / gib:.1f} GiB are free, besides what JAX reserves;"
-        f" the buffers of a Decoder take at most {budget / gib:.1f}"
+        f" the buffers of a Decoder, and the canvases of a column of videos, take at most"
+        f" {budget / gib:.1f}"
     )
 
 
