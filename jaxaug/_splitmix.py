@@ -34,16 +34,12 @@ def uniform(keys: np.ndarray, counters: np.ndarray) -> np.ndarray:
     return (mix(counters * GOLDEN + keys) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def fold(keys: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """Return keys uint64[k] that depend on keys and words, uint64[1] or uint64[k] each.
+def fold(keys: np.ndarray, numbers: "int | np.ndarray") -> np.ndarray:
+    """Return keys uint64[k] that depend on keys uint64[1] or [k], and on an int, or int64[k].
 
-    Mixing in between keeps the words (1, 2) and (2, 1) apart.
+    Of an int of more bits the low 64 count. Mixing in between keeps the numbers (1, 2) and (2, 1)
+    apart.
     """
-    return mix(GOLDEN + keys + words)
-
-
-def to_words(numbers: "int | np.ndarray") -> np.ndarray:
-    """Return the low 64 bits of an int as uint64[1], of int64[k] as uint64[k]."""
-    if isinstance(numbers, np.ndarray):
-        return numbers.astype(np.uint64)
-    return np.array([int(numbers) & _MASK_64_BITS], np.uint64)
+    if not isinstance(numbers, np.ndarray):
+        numbers = np.array(int(numbers) & _MASK_64_BITS, np.uint64)
+    return mix(GOLDEN + keys + numbers.astype(np.uint64))

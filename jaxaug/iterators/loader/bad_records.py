@@ -115,7 +115,7 @@ class _Replacement:
 
         read = self._read
         positions = (read.positions[rows] + self._tries[rows]) % self._length
-        indices, others = self._reader.read_positions(read.epoch, positions)
+        indices, others = self._reader.read_positions(read.span.epoch, positions)
         all_indices = read.indices.copy()
         all_indices[rows] = indices
         columns = {name: put_rows(old, rows, others[name]) for name, old in read.columns.items()}

@@ -170,7 +170,7 @@ def computes_in_turn(platform: str, decoders: Mapping[str, ColumnDecoder]) -> bo
 
 
 def row_keys(seed: Array, purpose: int, words: Array) -> Key:
-    """Return the key of each row, from the seed's words uint32[2] and those of `key_words`."""
+    """Return the key of each row, from the seed's words uint32[2] and "words" of the rows."""
     key = jax.random.fold_in(seed_key(seed), purpose)
     position = words[:, 3:5] if words.shape[1] == 5 else None
     return sample_keys(key, words[:, 0], words[:, 1:3], position)

@@ -101,7 +101,7 @@ class BatchBuilder:
         done: Any = ()
         try:
             schema, compiled = self._forms[read.bound]
-            rows = schema.arrays(decoded.read, decoded.columns, decoded.valid)
+            rows = schema.arrays(decoded)
             host, device = schema.split(rows)
             packed = jax.device_put(compiled.packing.pack(host), self._split)
             arrays, done = compiled.call(self._seed, self._joined(device), packed)

@@ -101,7 +101,7 @@ class ColumnsDecoder:
         wanted = read.indices != PADDING
         positions = read.positions if self.with_replacement else None
         # What they draw from, one word for each record: its columns draw from the same.
-        keys = decode_keys(self.seed, read.epoch, read.indices, positions)
+        keys = decode_keys(self.seed, read.span.epoch, read.indices, positions)
         decoded: dict[str, Decoded] = {}
         failures: Failures = {}
         name = ""

@@ -2,8 +2,9 @@
 
 import abc
 import dataclasses
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,13 @@ import numpy as np
 
 from jaxaug.iterators.loader.bad_records import MAX_REPLACEMENT_TRIES, BadRecord
 from jaxaug.iterators.loader.decode import DecodedBatch
-from jaxaug.iterators.loader.reader import PADDING, AskedBatch, ReadBatch, RecordReader
+from jaxaug.iterators.loader.reader import (
+    NOTHING,
+    PADDING,
+    ReadBatch,
+    ReadTogether,
+    RecordReader,
+)
 from jaxaug.iterators.loader.rows import RowSchema
 from jaxaug.sharding._assemble import RowLayout
 
@@ -78,7 +85,7 @@ class RecordStore(abc.ABC):
         """Keep the valid rows of a batch, and the names of the bad ones; release its memory."""
         readers: Any = ()
         try:
-            rows = self._rows.arrays(decoded.read, decoded.columns, decoded.valid)
+            rows = self._rows.arrays(decoded)
             indices = decoded.read.indices
             readers = self.write(rows, np.where(decoded.valid, indices, PADDING))
         finally:
@@ -122,33 +129,39 @@ class KeepingReader(RecordReader):
     store: RecordStore
     replaces: bool
 
-    def _read_each(self, group: list[AskedBatch]) -> Iterator[ReadBatch]:
-        while group:
-            count = self._count_kept(group)
-            if count:
-                yield _joined(group[:count])
-            else:
-                yield self._read_batch(self._without_kept(group[0]))
-            group = group[max(count, 1) :]
+    def _read_each(self, groups: Iterable[list[ReadBatch]]) -> Generator[ReadBatch, None, None]:
+        for group in groups:
+            while group:
+                count = self._count_kept(group)
+                if count:
+                    yield _joined(group[:count])
+                else:
+                    yield self._read_batch(self._without_kept(group[0]))
+                group = group[max(count, 1) :]
 
-    def _count_kept(self, group: list[AskedBatch]) -> int:
+    def _read_together(self, together: ReadTogether) -> list[ReadBatch]:
+        group = [self._without_kept(batch) for batch in together.group]
+        if all(batch.is_kept for batch in group):
+            return list(self._read_each([together.group]))
+        return super()._read_together(together._replace(group=group, waiting=NOTHING))
+
+    def _count_kept(self, group: list[ReadBatch]) -> int:
         """Return how many of the first batches calls can make at once: all rows are kept."""
-        count = 0
-        while count < len(group) and isinstance(group[count].indices, np.ndarray):
-            count += 1
-        if count < self.store.run:
+        found = list(itertools.takewhile(lambda batch: batch.error is None, group))
+        if len(found) < self.store.run:
             return 0
-        kept, _ = self.store.find(np.stack([asked.found() for asked in group[:count]]))
+        kept, _ = self.store.find(np.stack([batch.indices for batch in found]))
         whole = np.append(kept.all(axis=1), False)
         first = int(np.argmin(whole))
         return first - first % self.store.run
 
-    def _without_kept(self, asked: AskedBatch) -> AskedBatch:
-        if isinstance(asked.indices, Exception):
-            return asked
-        kept = self._look_up(asked.span.epoch, asked.positions, asked.indices)
+    def _without_kept(self, batch: ReadBatch) -> ReadBatch:
+        """Return a batch with padding in the rows that need not be read."""
+        if batch.error is not None:
+            return batch
+        kept = self._look_up(batch.span.epoch, batch.positions, batch.indices)
         read = np.where(kept.missing, kept.indices, PADDING)
-        return asked._replace(indices=read, kept=kept)
+        return batch._replace(indices=read, kept=kept)
 
     def _look_up(self, epoch: int, positions: np.ndarray, indices: np.ndarray) -> KeptRows:
         kept, bad = self.store.find(indices)
@@ -172,14 +185,12 @@ class KeepingReader(RecordReader):
         return np.where(kept[rows, first], records[rows, first], PADDING)
 
 
-def _joined(group: list[AskedBatch]) -> ReadBatch:
+def _joined(group: list[ReadBatch]) -> ReadBatch:
     """Return batches of one epoch, all rows of which are kept."""
-    last = group[-1].span
-    positions, indices = (
-        np.stack(each) for each in zip(*((a.positions, a.found()) for a in group))
-    )
-    run = tuple(asked.span.after for asked in group)
-    return ReadBatch(last.epoch, last.after, positions, indices, {}, run=run)
+    positions = np.stack([batch.positions for batch in group])
+    indices = np.stack([batch.indices for batch in group])
+    run = tuple(batch.span.after for batch in group)
+    return ReadBatch(group[-1].span, positions, indices, run=run)
 
 
 def batches_a_call(rows: RowSchema, layout: RowLayout) -> int:

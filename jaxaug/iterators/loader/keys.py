@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxaug._splitmix import fold, to_words
+from jaxaug._splitmix import fold
 from jaxaug._typing import Key
 
 # The purpose of a key is folded into its seed first, so that keys of two purposes never meet. Two
@@ -96,8 +96,8 @@ def decode_keys(
     """
     key = np.zeros(1, np.uint64)
     for word in (seed, _DECODE, epoch, index):
-        key = fold(key, to_words(word))
-    return key if position is None else fold(key, to_words(position))
+        key = fold(key, word)
+    return key if position is None else fold(key, position)
 
 
 def _word_pairs(numbers: "np.ndarray | Array") -> Array:

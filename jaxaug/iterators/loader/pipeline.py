@@ -189,7 +189,7 @@ class Pipeline(Generic[T]):
                     results[0].cancel()
                     return False
                 for after, result in zip(cursors, results):
-                    self._pending.append(PendingBatch(read.epoch, after, result))
+                    self._pending.append(PendingBatch(read.span.epoch, after, result))
                 self._changed.notify_all()
             del cursors[: len(results)]
         return True

@@ -1,6 +1,6 @@
 """Reading of far records: many batches in one go, while those before them are taken."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -44,7 +44,9 @@ def rest_of_runs(
     return np.repeat(starts, counts) + lanes * step
 
 
-def read_ahead(groups: Iterator[T], read: Callable[[T], list[Batch]]) -> Iterator[Batch]:
+def read_ahead(
+    groups: Iterator[T], read: Callable[[T], list[Batch]]
+) -> Generator[Batch, None, None]:
     """Yield what `read` returns for each group, in order, with the next groups under way.
 
     Args:

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -60,14 +60,13 @@ class BatchPlan(NamedTuple):
 
 
 class ReadBatch(NamedTuple):
-    """The local rows of one batch as they were read, or the reason why they could not be.
+    """The local rows of one batch: which they are, then what was read, or why it could not be.
 
     Attributes:
-      epoch: the epoch of the batch.
-      after: the cursor once it is delivered.
+      span: the batch; of a run the last of its batches.
       positions: int64[r], the positions of the rows in the epoch.
       indices: int64[r], the records; padding rows have `PADDING` and no bytes.
-      columns: their values by column.
+      columns: their values by column; none before they are read.
       stored: by column, what the source's index has stored of them.
       seconds: how long reading took.
       error: why there are no columns; None where there are.
@@ -77,11 +76,10 @@ class ReadBatch(NamedTuple):
       bound: of the bucket of the batch, the same on all processes; None where all have one form.
     """
 
-    epoch: int
-    after: Cursor
+    span: BatchSpan
     positions: np.ndarray
     indices: np.ndarray
-    columns: Columns
+    columns: Mapping[str, Values] = {}
     stored: Mapping[str, Any] = {}
     seconds: float = 0.0
     error: Exception | None = None
@@ -91,63 +89,30 @@ class ReadBatch(NamedTuple):
 
     @property
     def is_kept(self) -> bool:
-        """True if all rows are kept, so that there is nothing to decode."""
+        """True if all rows are kept, so that there is nothing to read or to decode."""
         return bool(self.run) or (self.kept is not None and not self.kept.missing.any())
 
     @property
     def cursors(self) -> tuple[Cursor, ...]:
         """The cursor behind each batch."""
-        return self.run or (self.after,)
+        return self.run or (self.span.after,)
 
 
-class AskedBatch(NamedTuple):
-    """The rows of a batch before they are read.
-
-    Attributes:
-      span: the batch.
-      positions: int64[r], of its local rows.
-      indices: int64[r], the records there, or why they cannot be found.
-      kept: what is known of rows that are kept, see `ReadBatch`.
-    """
-
-    span: BatchSpan
-    positions: np.ndarray
-    indices: np.ndarray | Exception
-    kept: Any = None
-
-    @property
-    def reads(self) -> bool:
-        """True unless all rows are kept."""
-        return self.kept is None or bool(self.kept.missing.any())
-
-    def found(self) -> np.ndarray:
-        """Return the records, or raise."""
-        if isinstance(self.indices, Exception):
-            raise self.indices
-        return self.indices
-
-
-class _Together(NamedTuple):
+class ReadTogether(NamedTuple):
     """Batches that are read in one go.
 
     Attributes:
-      group: the batches.
+      group: the batches, without columns.
       waiting: int64[n], the positions whose records come with theirs, and wait for later batches.
       keeper: what they wait for.
     """
 
-    group: list[AskedBatch]
+    group: list[ReadBatch]
     waiting: np.ndarray
     keeper: Keeper
 
 
-_NOTHING = np.zeros(0, np.int64)
-
-
-def failed_batch(epoch: int, after: Cursor, error: Exception) -> ReadBatch:
-    """Return what the consumer meets in the place of a batch that could not be read."""
-    none = np.zeros(0, np.int64)
-    return ReadBatch(epoch, after, none, none, {}, error=error)
+NOTHING = np.zeros(0, np.int64)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -308,22 +273,20 @@ class RecordReader(Reader):
         if ahead > 0:
             together = max(1, ahead // len(plan.local))
             groups = self._groups(plan, cursor, 1, together)
-            yield from read_ahead(self._with_runs(groups, plan, ahead), self._read_together)
-            return
+            return read_ahead(self._with_runs(groups, plan, ahead), self._read_together)
         count = max(1, _MAX_POSITIONS // len(plan.local))
-        for group in self._groups(plan, cursor, count, count):
-            yield from self._read_each(group)
+        return self._read_each(self._groups(plan, cursor, count, count))
 
-    def _read_each(self, group: list[AskedBatch]) -> Iterator[ReadBatch]:
+    def _read_each(self, groups: Iterable[list[ReadBatch]]) -> Generator[ReadBatch, None, None]:
         """Yield batches that are read one by one."""
-        for asked in group:
+        for group in groups:
             # In no variable, or the batch would stay alive as long as the next one is read.
-            yield self._read_batch(asked)
+            yield from map(self._read_batch, group)
 
     def _groups(
         self, plan: BatchPlan, cursor: Cursor, first: int, count: int
-    ) -> Iterator[list[AskedBatch]]:
-        """Yield the next batches, as many at a time as are found, or read, together.
+    ) -> Iterator[list[ReadBatch]]:
+        """Yield the next batches, not yet read, as many at a time as are found, or read, together.
 
         Args:
           plan, cursor: of the batches.
@@ -334,17 +297,27 @@ class RecordReader(Reader):
             epoch = spans[0].epoch
             if plan.ends_before(epoch):
                 return
-            cursor = spans[-1].after
 
             starts, rows = np.array([(span.start, span.rows) for span in spans]).T[..., None]
             positions = np.where(plan.local < rows, starts + plan.local, PADDING)
-            found = self._find_batches(epoch, positions)
-            yield list(map(AskedBatch, spans, positions, found))
+            indices = np.full(positions.shape, PADDING, np.int64)
+            real = positions != PADDING
+            error = None
+            try:
+                indices[real] = self._find_records(epoch, positions[real])
+            except Exception as failure:
+                if len(spans) > 1:  # one by one, as those before the failing one are good
+                    first = 1
+                    continue
+                error = failure
+            names = zip(spans, positions, indices)
+            yield [ReadBatch(*each, error=error) for each in names]
+            cursor = spans[-1].after
             first = count
 
     def _with_runs(
-        self, groups: Iterator[list[AskedBatch]], plan: BatchPlan, ahead: int
-    ) -> Iterator["_Together"]:
+        self, groups: Iterator[list[ReadBatch]], plan: BatchPlan, ahead: int
+    ) -> Iterator[ReadTogether]:
         """Yield batches that are read in one go, and the records that come in the same requests.
 
         Those of an order with `runs` wait for their batches, which are far behind each other: half
@@ -359,17 +332,17 @@ class RecordReader(Reader):
         since = 0
         for number, group in enumerate(groups):
             if not holds or not number:
-                yield _Together(group, _NOTHING, keeper)
+                yield ReadTogether(group, NOTHING, keeper)
                 continue
             epoch, start = group[0].span.epoch, group[0].span.start
             since = start if epoch != before else since
             before = epoch
-            positions = np.stack([asked.positions for asked in group])
+            positions = np.stack([batch.positions for batch in group])
             found = rest_of_runs(runs, positions, lanes, most, since=since)
             # Not those of other processes, and of a tail that is dropped.
             stop = self.length // plan.batch_size * plan.batch_size if plan.drop else self.length
             mine = np.isin((found - start) % plan.batch_size, plan.local) & (found < stop)
-            yield _Together(group, found[mine], keeper)
+            yield ReadTogether(group, found[mine], keeper)
 
     def _next_spans(self, plan: BatchPlan, cursor: Cursor, count: int) -> list[BatchSpan]:
         """Return up to `count` batches from `cursor` on, all of one epoch."""
@@ -379,69 +352,44 @@ class RecordReader(Reader):
             spans.append(next_span(spans[-1].after, length, plan.batch_size, plan.drop))
         return spans
 
-    def _find_batches(self, epoch: int, positions: np.ndarray) -> Sequence[np.ndarray | Exception]:
-        """Return the records of each batch of `positions` [k, r], or why they cannot be found."""
-        real = positions != PADDING
-        indices = np.full(positions.shape, PADDING, np.int64)
-        try:
-            indices[real] = self._find_records(epoch, positions[real])
-        except Exception as error:
-            if len(positions) == 1:
-                return [error]
-            # One by one, as those before the failing one are good.
-            return [self._find_batches(epoch, places[None])[0] for places in positions]
-        return list(indices)
-
-    def _read_batch(self, asked: AskedBatch) -> ReadBatch:
-        """Return the rows of records; an exception, for the consumer to meet in its place."""
+    def _read_batch(self, batch: ReadBatch) -> ReadBatch:
+        """Return a batch with its columns; or an exception, for the consumer to meet there."""
+        if batch.error is not None or batch.is_kept:
+            return batch
         started = time.perf_counter()
-        span, positions, indices, kept = asked
-        if isinstance(indices, Exception):
-            return failed_batch(span.epoch, span.after, indices)
-        if not asked.reads:
-            return ReadBatch(span.epoch, span.after, positions, indices, {}, kept=kept)
         try:
-            columns = self.read_rows(indices, self._draws([asked]) if self.parts else None)
-            stored = self._stored(indices)
-            bound = self._bound(span)
+            columns = self.read_rows(batch.indices, self._draws([batch]) if self.parts else None)
+            stored = self._stored(batch.indices)
+            bound = self._bound(batch.span)
         except Exception as error:
-            return failed_batch(span.epoch, span.after, error)
-
+            return batch._replace(error=error)
         seconds = time.perf_counter() - started
-        cut = (positions, indices, columns, stored, seconds)
-        return ReadBatch(span.epoch, span.after, *cut, kept=kept, bound=bound)
+        return batch._replace(columns=columns, stored=stored, seconds=seconds, bound=bound)
 
-    def _without_kept(self, asked: AskedBatch) -> AskedBatch:
-        """Return a batch with padding in the rows that need not be read."""
-        return asked
-
-    def _read_together(self, together: "_Together") -> list[ReadBatch]:
+    def _read_together(self, together: ReadTogether) -> list[ReadBatch]:
         """Return batches that were read in one go."""
         started = time.perf_counter()
-        group = [self._without_kept(asked) for asked in together.group]
-        if not any(asked.reads for asked in group):
-            return list(self._read_each(together.group))
+        group = together.group
+        if any(batch.error is not None for batch in group):
+            return list(map(self._read_batch, group))
         try:
-            if together.waiting.size and group[0].kept is None:
-                epoch = group[0].span.epoch
-                waiting = self._find_records(epoch, together.waiting)
+            if together.waiting.size:
+                waiting = self._find_records(group[0].span.epoch, together.waiting)
                 self.source.hold(waiting, together.keeper)  # pyright: ignore
-            indices = np.concatenate([asked.found() for asked in group])
+            indices = np.concatenate([batch.indices for batch in group])
             columns = self.read_rows(indices, self._draws(group) if self.parts else None)
-            stored = [self._stored(asked.found()) for asked in group]
-            bounds = [self._bound(asked.span) for asked in group]
+            told = [(self._stored(batch.indices), self._bound(batch.span)) for batch in group]
         except Exception:  # each meets its own
-            return [self._read_batch(asked) for asked in group]
+            return list(map(self._read_batch, group))
 
         seconds = (time.perf_counter() - started) / len(group)
+        count = len(group[0].indices)
         batches = []
-        for number, asked in enumerate(group):
-            count = len(asked.positions)
+        for number, (batch, (stored, bound)) in enumerate(zip(group, told)):
             rows = slice(number * count, (number + 1) * count)
             part = {name: take_rows(values, rows) for name, values in columns.items()}
-            cut = (asked.positions, asked.found(), part, stored[number], seconds)
-            batch = ReadBatch(asked.span.epoch, asked.span.after, *cut, kept=asked.kept)
-            batches.append(batch._replace(bound=bounds[number]))
+            cut = {"columns": part, "stored": stored, "seconds": seconds, "bound": bound}
+            batches.append(batch._replace(**cut))
         return batches
 
     def _stored(self, indices: np.ndarray) -> Mapping[str, Any]:
@@ -453,17 +401,17 @@ class RecordReader(Reader):
     def _find_records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         return find_records(self.sampler, epoch, positions, len(self.source))
 
-    def _draws(self, group: Sequence[AskedBatch]) -> np.ndarray:
+    def _draws(self, group: Sequence[ReadBatch]) -> np.ndarray:
         """Return what the decoders of batches will draw from, uint64[r]."""
         return np.concatenate(
             [
                 decode_keys(
                     self.seed,
-                    asked.span.epoch,
-                    asked.found(),
-                    asked.positions if self.with_replacement else None,
+                    batch.span.epoch,
+                    batch.indices,
+                    batch.positions if self.with_replacement else None,
                 )
-                for asked in group
+                for batch in group
             ]
         )
 

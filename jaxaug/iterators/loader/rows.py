@@ -10,9 +10,10 @@ import jax
 import numpy as np
 from jax import Array, lax
 
-from jaxaug.decode import ColumnDecoder, Decoded, Ragged
+from jaxaug.decode import ColumnDecoder, Ragged
 from jaxaug.decode._column import Column
 from jaxaug.iterators.loader.columns import Form, Forms
+from jaxaug.iterators.loader.decode import DecodedBatch
 from jaxaug.iterators.loader.keys import split_words
 from jaxaug.iterators.loader.reader import ReadBatch
 
@@ -101,45 +102,33 @@ class RowSchema:
             "decoded": decoded,
         }
 
-    def arrays(
-        self, batch: ReadBatch, decoded: Mapping[str, Decoded], valid: np.ndarray
-    ) -> dict[str, Any]:
-        """Return the rows of a batch.
-
-        Args:
-          batch: as it was read.
-          decoded: its columns.
-          valid: bool[n], the rows that hold a decoded record.
-        """
+    def arrays(self, decoded: DecodedBatch) -> dict[str, Any]:
+        """Return the rows of a batch."""
+        read = decoded.read
         plain: dict[str, Any] = {}
         for name, form in self._plain().items():
-            values = batch.columns[name]
+            values = read.columns[name]
             if isinstance(values, Ragged):
                 if name in self.bounded:
                     longer = np.minimum(values.lengths, values.max_length) > form.max_length
-                    self._check_bound(name, longer & valid, batch.indices)
+                    self._check_bound(name, longer & decoded.valid, read.indices)
                     values = values._replace(max_length=form.max_length)
                 plain[f"{name}_length"] = values.padded_lengths
                 values = values.padded()
             plain[name] = values
 
-        return {
-            **self.names(batch, batch.indices, valid),
-            "plain": plain,
-            "decoded": {
-                name: self._cut(name, decoded[name].arrays, valid, batch.indices)
-                for name in self.decoders
-            },
-        }
+        arrays = {name: decoded.columns[name].arrays for name in self.decoders}
+        for name in self.bounded:
+            if name in arrays:
+                longer = self.decoders[name].exceeds(arrays[name])
+                self._check_bound(name, longer & decoded.valid, read.indices)
+                arrays[name] = self._cut(name, arrays[name])
+        names = self.names(read, read.indices, decoded.valid)
+        return {**names, "plain": plain, "decoded": arrays}
 
-    def _cut(
-        self, name: str, arrays: Mapping[str, Any], valid: np.ndarray, indices: np.ndarray
-    ) -> dict[str, Any]:
-        """Return the arrays of a column in its form, of a bucket their first parts."""
-        if name not in self.bounded:
-            return dict(arrays)
+    def _cut(self, name: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the first parts of the arrays of a column of a bucket, in its form."""
         decoder = self.decoders[name]
-        self._check_bound(name, decoder.exceeds(arrays) & valid, indices)
         forms = decoder.forms()
         return {
             key: array
@@ -167,15 +156,15 @@ class RowSchema:
           indices: int64[n], their records.
           valid: bool[n], the rows that hold a decoded record.
         """
-        positions = batch.positions if self.with_replacement else None
         index = indices.astype(np.int32)
         if self.wide_index:
             index = np.stack(split_words(indices), axis=1).astype(np.uint32)
-        return {
-            "words": key_words(batch.epoch, indices, positions),
-            "valid": valid,
-            "index": index,
-        }
+        words = np.empty((len(indices), 5 if self.with_replacement else 3), np.uint32)
+        words[:, 0] = batch.span.epoch & 0xFFFFFFFF
+        words[:, 1], words[:, 2] = split_words(indices)
+        if self.with_replacement:
+            words[:, 3], words[:, 4] = split_words(batch.positions)
+        return {"words": words, "valid": valid, "index": index}
 
     def extents(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return how far the values of rows are used: a tree like them, None where in full."""
@@ -219,25 +208,6 @@ class RowSchema:
 def _has_lengths(decoder: ColumnDecoder) -> bool:
     """Return True for a decoder whose records differ in length."""
     return type(decoder).exceeds is not ColumnDecoder.exceeds
-
-
-def key_words(epoch: int, indices: np.ndarray, positions: np.ndarray | None) -> np.ndarray:
-    """Return the words that make the keys of rows, in the form that `row_keys` takes.
-
-    Args:
-      epoch: the epoch of all rows.
-      indices: int64[n], the records.
-      positions: int64[n], their positions in the epoch where records repeat, else None.
-
-    Returns:
-      uint32[n, 3], or uint32[n, 5] with positions.
-    """
-    words = np.empty((len(indices), 3 if positions is None else 5), np.uint32)
-    words[:, 0] = epoch & 0xFFFFFFFF
-    words[:, 1], words[:, 2] = split_words(indices)
-    if positions is not None:
-        words[:, 3], words[:, 4] = split_words(positions)
-    return words
 
 
 class RowPacking:

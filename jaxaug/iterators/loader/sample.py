@@ -16,8 +16,7 @@ from jaxaug.iterators.loader.columns import Columns
 from jaxaug.iterators.loader.keys import TRANSFORM, split_words
 from jaxaug.iterators.loader.plan import Plan
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
-from jaxaug.iterators.loader.rows import key_words
-from jaxaug.iterators.loader.state import Cursor
+from jaxaug.iterators.loader.state import BatchSpan, Cursor
 from jaxaug.sharding._assemble import local_array
 
 
@@ -30,7 +29,8 @@ def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dic
     indices = np.full(count, PADDING)
     indices[0] = index
     columns = plan.reader.read_rows(indices)
-    read = ReadBatch(epoch, Cursor(epoch, 0), np.full(count, position), indices, columns)
+    span = BatchSpan(epoch, position, 1, Cursor(epoch, 0))
+    read = ReadBatch(span, np.full(count, position), indices, columns)
     builder = plan.make_builder(plan.compiled_rows, "raise")
     try:
         batch = builder.build_local(read)
@@ -44,7 +44,7 @@ def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dic
     return {
         "original": _original(plan, columns),
         "sample": sample,
-        "key": _key(plan, index, epoch, position),
+        "key": _key(plan, read),
         "describe": plan.source.describe(index),
     }
 
@@ -58,10 +58,9 @@ def _original(plan: Plan, columns: Columns) -> np.ndarray | None:
     return None
 
 
-def _key(plan: Plan, index: int, epoch: int, position: int) -> Key:
-    """Return the key that the transform gets, as the compiled call makes it."""
-    positions = np.array([position]) if plan.reader.with_replacement else None
-    words = key_words(epoch, np.array([index]), positions)
+def _key(plan: Plan, read: ReadBatch) -> Key:
+    """Return the key that the transform gets for the first row, as the compiled call makes it."""
+    words = plan.schema.names(read, read.indices, read.indices != PADDING)["words"][:1]
     seed = np.array(split_words(plan.seed), np.uint32)
     seed, words = jax.device_put((seed, words), plan.layout.devices[0])
     with no_mesh():

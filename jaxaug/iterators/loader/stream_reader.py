@@ -15,9 +15,8 @@ from jaxaug.iterators.loader.reader import (
     BatchPlan,
     ReadBatch,
     Reader,
-    failed_batch,
 )
-from jaxaug.iterators.loader.state import Cursor
+from jaxaug.iterators.loader.state import BatchSpan, Cursor
 from jaxaug.iterators.sources.protocol import Parted, Stream
 
 _MAX_RECORDS = 2**31  # of an epoch: their numbers are int32 in a batch
@@ -76,7 +75,7 @@ class StreamReader(Reader):
             following, error = _take(records, plan.batch_size)
             last = error is None and len(following) < plan.min_records
             after = Cursor(epoch + 1, 0) if last else Cursor(epoch, position + len(chunk))
-            batch = self._make_batch(chunk, plan, Cursor(epoch, position), after)
+            batch = self._make_batch(chunk, plan, BatchSpan(epoch, position, len(chunk), after))
             yield batch._replace(seconds=time.perf_counter() - started)
 
             position += len(chunk)
@@ -95,15 +94,14 @@ class StreamReader(Reader):
         wanted[0] |= not plan.drop  # padding rows are copies of it
         return self.source.iterate_from(cursor.epoch, cursor.position, wanted)
 
-    def _make_batch(self, chunk: list, plan: BatchPlan, cursor: Cursor, after: Cursor) -> ReadBatch:
+    def _make_batch(self, chunk: list, plan: BatchPlan, span: BatchSpan) -> ReadBatch:
         """Return this process's rows of a chunk; an exception, for the consumer to meet there."""
-        epoch, position = cursor
-        positions = np.where(plan.local < len(chunk), position + plan.local, PADDING)
+        positions = np.where(plan.local < span.rows, span.start + plan.local, PADDING)
         padding = positions == PADDING
         rows = np.where(padding, 0, plan.local).tolist()
-        indices = np.where(padding, position, positions)
+        indices = np.where(padding, span.start, positions)
         try:
-            if position + len(chunk) > _MAX_RECORDS:
+            if span.start + span.rows > _MAX_RECORDS:
                 raise ValueError(
                     '`source` must yield at most 2^31 records an epoch, as their "index" is int32, '
                     "got more: let it end earlier, and the next epoch begins."
@@ -112,10 +110,10 @@ class StreamReader(Reader):
             if self.forms is not None:
                 check_forms(columns, self.forms)
         except Exception as error:
-            return failed_batch(epoch, after, error)
+            return ReadBatch(span, positions, positions, error=error)
 
         columns = {name: without_bytes(values, padding) for name, values in columns.items()}
-        return ReadBatch(epoch, after, positions, positions, columns)
+        return ReadBatch(span, positions, positions, columns)
 
 
 def _take(records: Iterator, count: int) -> tuple[list, Exception | None]:

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from jaxaug._checks import check_positive_int, is_int
-from jaxaug._splitmix import fold, mix, stream, to_words, uniform
+from jaxaug._splitmix import fold, mix, stream, uniform
 
 # Alternating Feistel rounds. Four make a strong pseudo-random permutation of a large domain (Luby
 # and Rackoff 1988); on a tiny one (n = 10 is a table of 4 x 3) a round mixes less, and twelve are
@@ -323,7 +323,7 @@ class Weighted:
         positions = np.asarray(positions, np.int64)
         _check_positions(positions, self.length)
 
-        draws = uniform(_keys(self.seed, epoch), to_words(positions)) * self._cumulative[-1]
+        draws = uniform(_keys(self.seed, epoch), positions.astype(np.uint64)) * self._cumulative[-1]
         # side="right" finds the first record whose cumulative weight exceeds the draw: never one of
         # weight 0.
         records = np.searchsorted(self._cumulative, draws, side="right")
@@ -440,8 +440,8 @@ def _digest(data: bytes) -> str:
 
 def _keys(seed: int, epoch: "int | np.ndarray") -> np.ndarray:
     """Return uint64[1], a key of a seed and an epoch; of epochs int64[k], uint64[k]."""
-    seed_key = fold(np.zeros(1, np.uint64), to_words(seed))
-    return fold(seed_key, to_words(epoch))
+    seed_key = fold(np.zeros(1, np.uint64), seed)
+    return fold(seed_key, epoch)
 
 
 def _feistel(values: np.ndarray, rows: int, columns: int, keys: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug._splitmix import fold, to_words, uniform
+from jaxaug._splitmix import fold, uniform
 from jaxaug.errors import SourceError
 from jaxaug.iterators.samplers.sampler import permute
 
@@ -99,7 +99,7 @@ class Parts:
             return found
         key = np.zeros(1, np.uint64)
         for word in (self.seed, epoch, part):
-            key = fold(key, to_words(word))
+            key = fold(key, word)
         return _shuffled(found, self.buffer, key)
 
 
@@ -195,4 +195,4 @@ def _shuffled(items: Iterator, buffer: int, key: np.ndarray) -> Iterator:
 def _draws(key: np.ndarray) -> Iterator[float]:
     """Yield numbers in [0, 1)."""
     for start in itertools.count(0, _DRAWS):
-        yield from uniform(key, to_words(np.arange(start, start + _DRAWS))).tolist()
+        yield from uniform(key, np.arange(start, start + _DRAWS, dtype=np.uint64)).tolist()

@@ -8,7 +8,9 @@ import pytest
 from jaxaug import augment
 from jaxaug.decode import Image
 from jaxaug.iterators.loader.batch_function import BatchFunction, computes_in_turn
-from jaxaug.iterators.loader.rows import key_words
+from jaxaug.iterators.loader.reader import ReadBatch
+from jaxaug.iterators.loader.rows import RowSchema
+from jaxaug.iterators.loader.state import BatchSpan, Cursor
 
 CANVAS = (24, 20)
 
@@ -18,7 +20,9 @@ def make_rows(count: int) -> dict:
     rng = np.random.default_rng(0)
     sizes = np.tile(np.array([[20, 18]], np.int32), (count, 1))
     return {
-        "words": key_words(0, np.arange(count), None),
+        "words": np.stack([np.zeros(count), np.zeros(count), np.arange(count)], 1).astype(
+            np.uint32
+        ),
         "valid": np.arange(count) < count - 1,
         "plain": {"label": np.arange(count, dtype=np.int32)},
         "decoded": {
@@ -93,5 +97,7 @@ def test_rows_without_a_transform_are_copied_at_once():
 
 def test_epochs_far_away_have_words_of_their_own():
     for epoch, word in ((3, 3), (2**16 + 3, 2**16 + 3), (2**32 + 3, 3)):
-        words = key_words(epoch, np.array([7]), None)
-        assert words.tolist() == [[word, 0, 7]]
+        one = np.array([7])
+        read = ReadBatch(BatchSpan(epoch, 0, 1, Cursor(epoch, 1)), one, one)
+        rows = RowSchema({}, {}, with_replacement=False, wide_index=False)
+        assert rows.names(read, one, one > 0)["words"].tolist() == [[word, 0, 7]]

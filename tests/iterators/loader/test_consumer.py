@@ -4,13 +4,14 @@ import gc
 from concurrent.futures import CancelledError
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from jaxaug import Loader
 from jaxaug.iterators.loader.consumer import Resources
 from jaxaug.iterators.loader.pipeline import Pipeline
 from jaxaug.iterators.loader.reader import ReadBatch
-from jaxaug.iterators.loader.state import Cursor
+from jaxaug.iterators.loader.state import BatchSpan, Cursor
 from tests.iterators.loaders import no_threads_soon, one_device, threads
 
 
@@ -46,7 +47,7 @@ def test_a_closed_loader_says_so(source):
 def test_a_pipeline_that_starts_while_its_loader_is_closed_ends():
     def reads():
         while True:
-            yield ReadBatch(0, Cursor(0, 0), ValueError())
+            yield ReadBatch(BatchSpan(0, 0, 1, Cursor(0, 1)), np.zeros(1), np.zeros(1))
 
     resources = Resources()
     resources.close()

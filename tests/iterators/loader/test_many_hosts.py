@@ -34,7 +34,7 @@ def batches_of(order, batch_size, hosts, host, start, count, epochs=None):
     reader = RecordReader(source=Numbers(order.length), sampler=order)
     plan = BatchPlan(batch_size, rows, False, epochs)
     batches = list(itertools.islice(reader.batches(plan, Cursor(*start)), count))
-    return [batch.indices for batch in batches], batches[-1].after
+    return [batch.indices for batch in batches], batches[-1].span.after
 
 
 @pytest.mark.parametrize("order", [Shuffled(RECORDS), Blocks(RECORDS, run=64, lanes=8192)])

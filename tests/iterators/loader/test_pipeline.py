@@ -16,7 +16,7 @@ from jaxaug import Loader
 from jaxaug.iterators import FromIterable, InMemory
 from jaxaug.iterators.loader.pipeline import Pipeline
 from jaxaug.iterators.loader.reader import ReadBatch
-from jaxaug.iterators.loader.state import Cursor
+from jaxaug.iterators.loader.state import BatchSpan, Cursor
 from tests.images import jpegs
 from tests.iterators.loaders import one_device, threads
 
@@ -143,7 +143,7 @@ def test_a_loader_may_be_collected_by_its_own_thread():
 def test_no_more_batches_wait_for_their_consumer_than_the_depth():
     def reads():
         while True:
-            yield ReadBatch(0, Cursor(0, 0), np.zeros(1), np.zeros(1), {})
+            yield ReadBatch(BatchSpan(0, 0, 1, Cursor(0, 1)), np.zeros(1), np.zeros(1))
 
     built = []
     pipeline = Pipeline(reads(), built.append, lambda read: iter(()), workers=2, depth=3)
@@ -164,7 +164,7 @@ def test_two_runs_wait_for_their_consumer():
 
     def reads():
         while True:
-            yield ReadBatch(0, cursors[-1], np.zeros(1), np.zeros(1), {}, run=cursors)
+            yield ReadBatch(BatchSpan(0, 16, 8, cursors[-1]), np.zeros(1), np.zeros(1), run=cursors)
 
     launched = []
 
