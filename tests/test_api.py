@@ -34,7 +34,7 @@ NOT_DOCTESTED = {
     "Column",
     "Decoded",
     "RowError",
-    "share",
+    "describe",
 }
 NOT_DOCTESTED |= {"LoaderDataset", "LoaderIterator"}
 

@@ -10,7 +10,7 @@ from jaxaug.decode._types import Encoded, ImageBatch, Ragged, Span
 from jaxaug.decode.audio.column import Audio
 from jaxaug.decode.audio.decode_audio import decode_audio
 from jaxaug.decode.image.canvas import Sides
-from jaxaug.decode.image.column import Image, share
+from jaxaug.decode.image.column import Image, describe
 from jaxaug.decode.image.decoder import Decoder
 from jaxaug.decode.image.host.decode_image import decode_image
 from jaxaug.decode.image.parse.headers import Headers, read_headers
@@ -43,10 +43,10 @@ __all__ = [
     "decode_image",
     "decode_video",
     "default_decoder",
+    "describe",
     "draw_integers",
     "draw_uniform",
     "read_headers",
-    "share",
     "stored_points",
     "zarr_reference",
 ]

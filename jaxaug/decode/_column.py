@@ -166,17 +166,14 @@ class ColumnDecoder:
         )
 
     def open(self, devices: Sequence[Device], deterministic: bool) -> Any:
-        """Return an object with `check_rows`, `decode_rows`, `close` and `running` of this class.
+        """Return an object with `check_rows`, `decode_rows`, `close` and `in_flight` of this class.
+
+        `Loader.decoders` shows it, or what it has as `running`.
 
         Args:
           devices: they share the rows of a batch equally, in order.
           deterministic: several processes decode the same records and need the same values.
         """
-        return self
-
-    @property
-    def running(self) -> Any:
-        """What `Loader.decoders` shows of an opened decoder."""
         return self
 
     def needed_bytes(self, stored: Any, span: "Span | None", keys: np.ndarray) -> np.ndarray:

@@ -17,15 +17,13 @@ class DecodedPixels(NamedTuple):
       pixels: one uint8[n / d, H, W, channels] for each of d devices, in their order.
       failures: row -> reason, for images that failed although their header is good.
       counts: how many images each backend decoded, by its name in `Decoder.stats`.
-      release, wait_seconds: see `Decoded`.
-      borrowed: True if `pixels` view a buffer of the backend.
+      release, wait_seconds: see `Decoded`; `release_nothing` where no buffer is to come back.
     """
 
     pixels: list[jax.Array]
     failures: dict[int, str]
     counts: dict[str, int]
     release: Callable[[Any], None]
-    borrowed: bool
     wait_seconds: float = 0.0
 
 

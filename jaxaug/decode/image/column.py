@@ -19,7 +19,7 @@ from jaxaug.decode.image.decoder import Decoder
 from jaxaug.decode.image.form import AS_STORED, COLORS, PixelForm, pixel_form
 from jaxaug.decode.image.host.decode_image import decode_as
 from jaxaug.decode.image.list import EachImage, ImageList
-from jaxaug.decode.image.parse.headers import BAD, MAX_PIXELS, Headers
+from jaxaug.decode.image.parse.headers import MAX_PIXELS, Headers
 from jaxaug.errors import DecodeError
 
 _MAX_TRIES = 100  # records looked at for the first good image
@@ -190,8 +190,8 @@ class Image(ColumnDecoder):
             "orientation": jax.ShapeDtypeStruct((), np.uint8),
         }
 
-    def open(self, devices: Sequence[Device], deterministic: bool) -> "ImageReader":
-        """Return a running `Decoder` behind the methods that a Loader calls."""
+    def open(self, devices: Sequence[Device], deterministic: bool) -> "Decoder | LikeReader":
+        """Return a running `Decoder`."""
         assert self.canvas is not None
         decoder = Decoder(
             self.canvas,
@@ -206,7 +206,7 @@ class Image(ColumnDecoder):
             page=self.page,
             truncated=self.truncated,
         )
-        return ImageReader(decoder, self.like)
+        return decoder if self.like is None else LikeReader(decoder, self.like)
 
     def place(
         self, name: str, row: Mapping[str, Array], siblings: Mapping[str, Any], valid: Array
@@ -268,26 +268,20 @@ def _prefix(name: str) -> str:
     return "" if name == "image" else f"{name}_"
 
 
-class ImageReader:
-    """The host half of `Image`: a `Decoder`, which may be the user's own.
+class LikeReader:
+    """A `Decoder` whose images must have the sizes of those in another column.
 
     Args:
       decoder: decodes.
-      like: the column whose sizes these images must have; None for none.
-      owned: `close` closes the decoder.
+      like: the column.
     """
 
-    def __init__(self, decoder: Decoder, like: str | None = None, owned: bool = True):
+    def __init__(self, decoder: Decoder, like: str):
         self.running = decoder
         self.in_flight = decoder.in_flight
+        self.check_rows = decoder.check_rows
+        self.close = decoder.close
         self._like = like
-        self._owned = owned
-
-    def check_rows(self, values: Encoded, stored: Any) -> tuple[Headers, dict[int, str]]:
-        """Return the headers of n images; see `ColumnDecoder`."""
-        headers = self.running.check_rows(values, stored)
-        rows = (headers.kind == BAD).nonzero()[0].tolist()
-        return headers, {row: str(headers.reason[row]) for row in rows}
 
     def decode_rows(
         self,
@@ -298,19 +292,12 @@ class ImageReader:
         keys: np.ndarray,
     ) -> Decoded:
         """Return the canvases of n images; see `ColumnDecoder`."""
-        decoded = self.running.decode_rows(values, checked, wanted)
-        if self._like is None:
-            return decoded
+        decoded = self.running.decode_rows(values, checked, siblings, wanted, keys)
         return _with_sizes_of(decoded, siblings[self._like], self._like)
 
-    def close(self) -> None:
-        """Stop the threads of the decoder, unless it is the user's own."""
-        if self._owned:
-            self.running.close()
 
-
-def share(decoder: Decoder, deterministic: bool) -> tuple[Image, ImageReader]:
-    """Return the description and the host half of a running decoder, which stays the user's.
+def describe(decoder: Decoder, deterministic: bool) -> Image:
+    """Return the description of a running decoder.
 
     Args:
       decoder: of one Loader or of several.
@@ -326,7 +313,7 @@ def share(decoder: Decoder, deterministic: bool) -> tuple[Image, ImageReader]:
             "or their replicas would differ, got one that is not: make it with Decoder(..., "
             "deterministic=True)."
         )
-    image = Image(
+    return Image(
         canvas=decoder.canvas,
         channels=decoder.form.channels,
         dtype=decoder.form.dtype,
@@ -337,7 +324,6 @@ def share(decoder: Decoder, deterministic: bool) -> tuple[Image, ImageReader]:
         truncated=decoder.truncated,
         deterministic=decoder.deterministic,
     )
-    return image, ImageReader(decoder, owned=False)
 
 
 def _with_sizes_of(decoded: Decoded, other: Decoded, like: str) -> Decoded:

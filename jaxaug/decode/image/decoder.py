@@ -5,6 +5,7 @@ import functools
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from jaxaug._install import install_gpu_command
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Device
 from jaxaug._warn import precision_warning, warn_once, warn_user
-from jaxaug.decode._column import Decoded
+from jaxaug.decode._column import Decoded, release_nothing
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded, ImageBatch
 from jaxaug.decode.image.backend import Backend, DecodedPixels
@@ -25,7 +26,7 @@ from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.deep.gpu import decode_by
 from jaxaug.decode.image.form import PixelForm, pixel_form
 from jaxaug.decode.image.host.host_backend import HostBackend
-from jaxaug.decode.image.parse.headers import BAD, MAX_PIXELS, Headers
+from jaxaug.decode.image.parse.headers import BAD, MAX_PIXELS, Headers, read_headers
 from jaxaug.decode.image.parse.stored_headers import confirm_headers
 from jaxaug.errors import DecodeError
 
@@ -184,7 +185,7 @@ class Decoder:
             return self._decode(encoded)
 
     def _decode(self, encoded: Encoded) -> ImageBatch:
-        decoded, borrowed = self._decode_rows(encoded, None, None)
+        decoded = self._decode_rows(encoded)
         if decoded.failures and self.on_error == "raise":
             decoded.release(None)
             row = min(decoded.failures)
@@ -192,8 +193,9 @@ class Decoder:
             raise DecodeError(decoded.failures[row], index=row, byte_count=byte_count)
         self._warn(decoded)
 
-        # A view of a decode buffer never leaves jaxaug.
-        pixels = _copy_and_release(decoded) if borrowed else decoded.arrays["pixels"]
+        pixels = decoded.arrays["pixels"]
+        if decoded.release is not release_nothing:  # a view of a buffer never leaves jaxaug
+            pixels = _copy_and_release(decoded)
         return ImageBatch(
             pixels=pixels[0] if len(pixels) == 1 else list(pixels),
             size=decoded.arrays["size"],
@@ -209,8 +211,10 @@ class Decoder:
             warning = decoded.warnings[row]
             warn_user(f"image {row} of the batch {warning}", type(warning))
 
-    def check_rows(self, encoded: Encoded, stored: Headers | None = None) -> Headers:
-        """Return the headers of n images, `BAD` where one cannot be decoded.
+    def check_rows(
+        self, encoded: Encoded, stored: Headers | None = None
+    ) -> tuple[Headers, dict[int, str]]:
+        """Return the headers of n images, and row -> reason for those that cannot be decoded.
 
         Args:
           encoded: n images.
@@ -231,20 +235,28 @@ class Decoder:
         # One check at a time: numpy gives up the GIL in each of its hundreds of calls on a large
         # batch, and concurrent checks would hand it to each other every time. It costs as much as
         # a tenth of Python's time with eight GPUs, and more than the checks gain side by side.
+        limits = (self.max_pixels, self.truncated, self.form)
         with self._checking:
-            return confirm_headers(encoded, stored, self.max_pixels, self.truncated, self.form)
+            if stored is None:
+                headers = read_headers(encoded, *limits)
+            else:
+                headers = confirm_headers(encoded, stored, *limits)
+        return headers, _reasons(headers)
 
     def decode_rows(
         self,
         encoded: Encoded,
-        headers: Headers | None = None,
+        checked: Headers | None = None,
+        siblings: Mapping[str, Decoded] = MappingProxyType({}),
         wanted: np.ndarray | None = None,
+        keys: np.ndarray | None = None,
     ) -> Decoded:
         """Decode n images for a loader, without errors for bad images and without a copy.
 
         Args:
           encoded: n images, n a multiple of the number of devices.
-          headers: what `check_rows` gave for them; None to check them here.
+          checked: the headers that `check_rows` gave for them; None to check them here.
+          siblings, keys: not used, see `ColumnDecoder.decode_rows`.
           wanted: bool[n], False for rows without an image, which `stats` does not count; None for
             all.
 
@@ -259,12 +271,14 @@ class Decoder:
           RuntimeError: the Decoder was made before this process was forked.
         """
         with self._call():
-            return self._decode_rows(encoded, headers, wanted)[0]
+            return self._decode_rows(encoded, checked, wanted)
 
     def _decode_rows(
-        self, encoded: Encoded, headers: Headers | None, wanted: np.ndarray | None
-    ) -> tuple[Decoded, bool]:
-        """Return the decoded rows, and whether their pixels view a buffer of the backend."""
+        self,
+        encoded: Encoded,
+        checked: Headers | None = None,
+        wanted: np.ndarray | None = None,
+    ) -> Decoded:
         encoded = encoded.checked()
         count = len(encoded.lengths)
         if count % len(self.devices):
@@ -272,10 +286,10 @@ class Decoder:
                 f"`encoded` must have a multiple of {len(self.devices)} images, one share per "
                 f"device, got {count}: pad the batch, or give the Decoder fewer `devices`."
             )
-        if headers is None:
-            headers = self.check_rows(encoded)
-        rows = (headers.kind == BAD).nonzero()[0].tolist()
-        bad = {row: str(headers.reason[row]) for row in rows}
+        if checked is None:
+            headers, bad = self.check_rows(encoded)
+        else:
+            headers, bad = checked, _reasons(checked)
         original_size = headers.original_size()
         if bad:
             original_size[list(bad)] = self.canvas
@@ -285,7 +299,7 @@ class Decoder:
         decoded = _with_sizes(pixels, headers, bad, size, original_size, self.canvas)
         if self.form.dtype != "uint8":
             decoded = decoded._replace(warnings={})
-        return self._count(decoded, pixels.counts, wanted), pixels.borrowed
+        return self._count(decoded, pixels.counts, wanted)
 
     @property
     def in_flight(self) -> int:
@@ -358,6 +372,12 @@ class Decoder:
             for name, count in (counts | dict(by_backend)).items():
                 self._stats[name] += count
         return decoded._replace(counts={"shrunk": shrunk})
+
+
+def _reasons(headers: Headers) -> dict[int, str]:
+    """Return row -> reason for the images that are `BAD`."""
+    rows = (headers.kind == BAD).nonzero()[0].tolist()
+    return {row: str(headers.reason[row]) for row in rows}
 
 
 def _with_sizes(

@@ -98,20 +98,20 @@ class ListReader:
     """The host half of `ImageList`: one call of the decoder for all images of a batch.
 
     Args:
-      reader: decodes single images.
+      decoder: decodes single images.
       most: images of a record.
     """
 
-    def __init__(self, reader: Any, most: int):
-        self.running = reader.running
-        self.in_flight = reader.in_flight
-        self._reader = reader
+    def __init__(self, decoder: Any, most: int):
+        self.running = decoder
+        self.in_flight = decoder.in_flight
+        self.close = decoder.close
         self._most = most
 
     def check_rows(self, values: Ragged, stored: Any) -> tuple[Any, dict[int, str]]:
         """Return the headers of all images in columns [n, k]; see `ColumnDecoder`."""
         images, there = self._flat(values)
-        headers, failures = self._reader.check_rows(images, None)
+        headers, failures = self.running.check_rows(images, None)
         by_record = type(headers)(*(column.reshape(-1, self._most) for column in headers))
         return by_record, self._by_record(failures, there)
 
@@ -127,7 +127,7 @@ class ListReader:
         images, there = self._flat(values)
         asked = there & np.repeat(wanted, self._most)
         headers = type(checked)(*(column.reshape(-1) for column in checked))
-        decoded = self._reader.decode_rows(images, headers, {}, asked, keys)
+        decoded = self.running.decode_rows(images, headers, {}, asked, keys)
         failures = self._by_record(decoded.failures, there)
         arrays = {
             name: _by_list(array, self._most) if name != "pixels" else array
@@ -168,9 +168,6 @@ class ListReader:
                 row, number = divmod(place, self._most)
                 found.setdefault(row, f"image {number}: {reason}")
         return found
-
-    def close(self) -> None:
-        self._reader.close()
 
 
 def _by_list(array: Any, most: int) -> Any:

@@ -1,7 +1,7 @@
 """Decoding: the columns of a batch, one after the other, by the host halves of their decoders."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,11 +63,13 @@ class ColumnsDecoder:
       decoders: what `ColumnDecoder.open` gave, by column, each behind the one that it follows.
       seed: of what they draw.
       with_replacement: positions are part of the keys that they draw from.
+      lent: the columns whose decoders are the user's own, and stay open.
     """
 
     decoders: Mapping[str, Any]
     seed: int
     with_replacement: bool
+    lent: Sequence[str] = ()
 
     @property
     def in_flight(self) -> int:
@@ -128,6 +130,7 @@ class ColumnsDecoder:
         return DecodedBatch(read, decoded, wanted, failures, [])
 
     def close(self) -> None:
-        """Close all of them."""
-        for decoder in self.decoders.values():
-            decoder.close()
+        """Close all of them but those that are lent."""
+        for name, decoder in self.decoders.items():
+            if name not in self.lent:
+                decoder.close()

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from jaxaug._typing import Values
-from jaxaug.decode import ColumnDecoder, Decoder, default_decoder, share
+from jaxaug.decode import ColumnDecoder, Decoder, default_decoder, describe
 from jaxaug.errors import DecodeError
 from jaxaug.iterators.loader import arguments
 from jaxaug.iterators.loader.arguments import Options
@@ -76,7 +76,9 @@ class Plan:
     @property
     def running(self) -> dict[str, Any]:
         """The running decoders by column."""
-        return {name: each.running for name, each in self.decoder.decoders.items()}
+        return {
+            name: getattr(each, "running", each) for name, each in self.decoder.decoders.items()
+        }
 
     @property
     def builders(self) -> int:
@@ -512,7 +514,8 @@ def _open(
     """Return the decoders fitted to their columns, and running."""
     fitted: dict[str, ColumnDecoder] = {}
     running: dict[str, Any] = {}
-    decoder = ColumnsDecoder(running, int(options.seed), reader.with_replacement)
+    lent = [name for name, each in given.items() if isinstance(each, Decoder)]
+    decoder = ColumnsDecoder(running, int(options.seed), reader.with_replacement, lent)
     try:
         for name, each in given.items():
             if isinstance(each, Decoder):
@@ -522,7 +525,8 @@ def _open(
                         "`decode` must be a description such as Image() for an array of pixels, "
                         f"or leave it out, got a Decoder for column {name!r}, which is {found}."
                     )
-                fitted[name], running[name] = share(each, deterministic=shared)
+                fitted[name] = describe(each, deterministic=shared)
+                running[name] = each
                 continue
             column = SourceColumn(name, first[name], reader, int(options.seed))
             fitted[name] = each.fit(column, fitted)

@@ -310,8 +310,8 @@ class RecordReader(Reader):
                     first = 1
                     continue
                 error = failure
-            names = zip(spans, positions, indices)
-            yield [ReadBatch(*each, error=error) for each in names]
+            batches = list(map(ReadBatch, spans, positions, indices))
+            yield batches if error is None else [batches[0]._replace(error=error)]
             cursor = spans[-1].after
             first = count
 

@@ -301,15 +301,19 @@ def test_a_decoder_works_inside_of_any_mesh(cpu_devices, monkeypatch, kind, shap
     )
     with Decoder((32, 48), "host", cpu_devices[:2], num_threads=2) as decoder:
         expected = [np.asarray(pixels) for pixels in decoder.decode(FILES).pixels]
+    returned = []
     with jax.set_mesh(mesh):
         with Decoder((32, 48), "host", cpu_devices[1:3], num_threads=2) as decoder:
             found = decoder.decode(FILES).pixels
             decode = decoder._backend.decode
             rows = decoder.decode_rows(Encoded.from_bytes(FILES))
             monkeypatch.setattr(
-                decoder._backend, "decode", lambda *given: decode(*given)._replace(borrowed=True)
+                decoder._backend,
+                "decode",
+                lambda *given: decode(*given)._replace(release=returned.append),
             )
             copies = decoder.decode(FILES).pixels  # as from a buffer of the backend
+            assert len(returned) == 1
         assert jax.sharding.get_mesh() == mesh  # the user's is back
     for shards in (found, rows.arrays["pixels"], copies):
         assert [shard.devices() for shard in shards] == [{device} for device in cpu_devices[1:3]]
@@ -354,16 +358,16 @@ def test_close_leaves_no_thread(cpu_devices):
 def test_concurrent_calls_check_their_headers_one_after_another(cpu_devices, monkeypatch):
     running = []
     most = []
-    check = decoder_module.confirm_headers
+    check = decoder_module.read_headers
 
-    def confirm(*given):
+    def read(*given):
         running.append(True)
         time.sleep(0.01)
         most.append(len(running))
         running.pop()
         return check(*given)
 
-    monkeypatch.setattr(decoder_module, "confirm_headers", confirm)
+    monkeypatch.setattr(decoder_module, "read_headers", read)
     with Decoder((64, 64), "host", cpu_devices[:1]) as decoder, ThreadPoolExecutor(4) as callers:
         for batch in callers.map(decoder.decode, [FILES] * 8):
             assert batch.valid.all()

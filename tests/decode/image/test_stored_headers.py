@@ -145,7 +145,7 @@ def test_stored_headers_are_held_to_max_pixels_and_stay_as_they_are(cpu_devices)
     headers = read_headers(encoded)
     before = [column.copy() for column in headers]
     with Decoder((64, 64), "host", cpu_devices[:1], "mask", max_pixels=9999) as decode:
-        decoded = decode.decode_rows(encoded, decode.check_rows(encoded, headers))
+        decoded = decode.decode_rows(encoded, decode.check_rows(encoded, headers)[0])
         assert decoded.failures == decode.decode_rows(encoded).failures != {}
         with pytest.raises(
             ValueError, match="`stored` must be the headers of `encoded`, 3 rows, got 20"
@@ -161,7 +161,7 @@ def test_other_formats_of_other_sides_are_bad_before_their_pixels_are_decoded(cp
     headers = read_headers(encoded)
     lying = changed(headers, "height", slice(4), 7)
     with Decoder((64, 64), "host", cpu_devices[:1], "mask") as decode:
-        decoded = decode.decode_rows(encoded, decode.check_rows(encoded, lying))
+        decoded = decode.decode_rows(encoded, decode.check_rows(encoded, lying)[0])
         assert decoded.failures[0] == "PNG: 40 x 30, not 40 x 7"
         assert decoded.failures[1] == "WEBP: 40 x 31, not 40 x 7"
         assert decoded.valid.tolist() == [False] * 4 + [True] * 16
@@ -191,7 +191,7 @@ def test_indexes_that_lie_move_no_byte_out_of_its_slot(gpu, seed):
     with decoder(deterministic=True) as decode:
         expected = decode.decode_rows(encoded)
         decoded = decode.decode_rows(
-            encoded, decode.check_rows(encoded, lying_headers(encoded, seed))
+            encoded, decode.check_rows(encoded, lying_headers(encoded, seed))[0]
         )
         assert decoded.valid.all() and decode.stats["engines"] > 60
         np.testing.assert_array_equal(decoded.arrays["pixels"][0], expected.arrays["pixels"][0])
@@ -207,6 +207,6 @@ def test_the_guards_see_a_decoder_that_believes_its_index(gpu, monkeypatch, shap
     headers = read_headers(Encoded.from_bytes(jpegs(20, *shape)))
     large = Encoded.from_bytes(jpegs(20, 200, 300))
     with decoder(deterministic=True) as decode:
-        decode.decode_rows(large, decode.check_rows(large, headers))
+        decode.decode_rows(large, decode.check_rows(large, headers)[0])
         with pytest.raises(AssertionError, match="outside"):
             gpu.memory.check_guards()

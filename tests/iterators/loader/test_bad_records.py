@@ -227,8 +227,8 @@ class Lending(Decoder):
         super().__init__(*args, **options)
         self.batches = []
 
-    def decode_rows(self, encoded, headers=None, padding=None):
-        decoded = super().decode_rows(encoded, headers, padding)
+    def decode_rows(self, *given):
+        decoded = super().decode_rows(*given)
         given_back = []
         self.batches.append(given_back)
 

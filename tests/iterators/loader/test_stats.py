@@ -159,10 +159,10 @@ def waits_for_device(stats):
 
 
 class WaitsForCanvases(Decoder):
-    def decode_rows(self, encoded, headers=None, padding=None):
+    def decode_rows(self, *given):
         started = time.perf_counter()
         time.sleep(0.03)
-        decoded = super().decode_rows(encoded, headers, padding)
+        decoded = super().decode_rows(*given)
         return decoded._replace(wait_seconds=time.perf_counter() - started)
 
 

@@ -68,7 +68,6 @@ class HostBackend:
             failures=failures,
             counts={"host": len(good) - len(failures)},
             release=release_nothing,
-            borrowed=False,
         )
 
     def _fill(

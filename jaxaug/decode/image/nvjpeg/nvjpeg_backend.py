@@ -37,6 +37,7 @@ import numpy as np
 
 from jaxaug._hardware_queues import warn_if_late
 from jaxaug._typing import Device
+from jaxaug.decode._column import release_nothing
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image.backend import DecodedPixels
 from jaxaug.decode.image.nvjpeg.canvas_buffers import CanvasBuffer
@@ -132,8 +133,7 @@ class NvjpegBackend:
             pixels=[gpu.empty() for gpu in self._gpus],
             failures={},
             counts={},
-            release=lambda readers: None,
-            borrowed=False,
+            release=release_nothing,
         )
 
     def _decode(
@@ -164,7 +164,6 @@ class NvjpegBackend:
             failures=failures,
             counts={name: sum(each.counts[name] for each in results) for name in results[0].counts},
             release=functools.partial(self._give_back, taken),
-            borrowed=True,
             wait_seconds=wait_seconds,
         )
 

@@ -37,7 +37,7 @@ _FACTOR_MASK = np.array([0, 0xFF << 24, 0xFFFF << 16, 0xFFFFFF << 8, *[2**32 - 1
 
 def confirm_headers(
     encoded: Encoded,
-    stored: Headers | None,
+    stored: Headers,
     max_pixels: int = MAX_PIXELS,
     truncated: str = "error",
     form: PixelForm = USUAL[3],
@@ -46,8 +46,7 @@ def confirm_headers(
 
     Args:
       encoded: n images.
-      stored: of the same images, from an earlier `read_headers`; `reason` is not used. None to read
-        all of them.
+      stored: of the same images, from an earlier `read_headers`; `reason` is not used.
       max_pixels, truncated, form: see `read_headers`. Those stored are of the usual form.
 
     Returns:
@@ -61,7 +60,7 @@ def confirm_headers(
       "not an image jaxaug knows (it begins with b'hello')"
     """
     count = len(encoded.lengths)
-    if stored is None or count <= _MAX_READ_ANEW or not form.is_usual:
+    if count <= _MAX_READ_ANEW or not form.is_usual:
         return read_headers(encoded, max_pixels, truncated, form)
 
     starts = encoded.addresses.astype(np.int64)

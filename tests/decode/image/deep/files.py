@@ -40,7 +40,7 @@ def decode(file: bytes, canvas=(64, 64), **form) -> np.ndarray:
 def reason(file: bytes, **form) -> str:
     """Why a file is bad."""
     with Decoder((64, 64), devices=jax.devices("cpu")[:1], num_threads=1, **form) as decoder:
-        return str(decoder.check_rows(decoder_input(file)).reason[0])
+        return str(decoder.check_rows(decoder_input(file))[0].reason[0])
 
 
 def decoder_input(file: bytes):
