@@ -230,7 +230,7 @@ class Compose(Transform):
         notes: list[Note] = []
 
         def trace(key: Key, sample: Sample) -> Sample:
-            state = resampled(self._run_from(key, begin(sample, self._targets())))
+            state = resampled(self.run_from(key, begin(sample, self._targets())))
             notes.extend(state.notes)
             return finish(state)
 
@@ -289,26 +289,19 @@ class Compose(Transform):
     def run(self, drawn: Drawn, state: State) -> State:
         """Run the transforms one after the other."""
         for transform, inner in zip(self.transforms, drawn.params, strict=True):
-            state = self._step(transform, inner, state)
+            state = transform.run(inner, state)
+            if not self.fuse:
+                state = resampled(state)
         return state
 
-    def __call__(self, key: Key, sample: Array | Sample) -> Any:
-        """Transform one image or one sample; see the class."""
-        check_key(key, sample)
-        key, sample = vary_alike(key, sample)
-        result = finish(self._run_from(key, begin(sample, self._targets(), self.entry)))
-        return result if isinstance(sample, Mapping) else result[self.entry]
-
-    def _run_from(self, key: Key, state: State) -> State:
+    def run_from(self, key: Key, state: State) -> State:
         """Draw and run one after the other: each transform draws from what the one before left."""
         for number, transform in enumerate(self.transforms):
             drawn = transform.draw(jax.random.fold_in(key, number), state.info)
-            state = self._step(transform, drawn, state)
+            state = transform.run(drawn, state)
+            if not self.fuse:
+                state = resampled(state)
         return state
-
-    def _step(self, transform: Transform, drawn: Drawn, state: State) -> State:
-        state = transform.run(drawn, state)
-        return state if self.fuse else resampled(state)
 
     def _targets(self) -> Targets:
         return Targets(self.mask_fill, self.box_format, self.targets, self.swap)

@@ -174,6 +174,10 @@ class Transform(Operator):
             state = step.run(inner, state)
         return self._after_rest(drawn, state)
 
+    def run_from(self, key: Key, state: State) -> State:
+        """Return the state after this transform, drawn from `key`."""
+        return self.run(self.draw(jax.random.fold_in(key, 0), state.info), state)
+
     def _after_rest(self, drawn: Drawn, state: State) -> State:
         """Return the state after `apply_rest`, which ends a run."""
         if type(self).apply_rest is Transform.apply_rest:
@@ -204,9 +208,7 @@ class Transform(Operator):
         self.check()
         check_key(key, sample)
         key, sample = vary_alike(key, sample)
-        state = begin(sample, self._targets(), self.entry)
-        drawn = self.draw(jax.random.fold_in(key, 0), state.info)
-        result = finish(self.run(drawn, state))
+        result = finish(self.run_from(key, begin(sample, self._targets(), self.entry)))
         return result if isinstance(sample, Mapping) else result[self.entry]
 
 

@@ -86,15 +86,6 @@ class BatchBuilder:
 
     def build(self, read: ReadBatch) -> BuiltBatch:
         """Return the global arrays of one batch."""
-        local = self.build_local(read)
-        return local._replace(arrays=jax.tree.map(self._layout.assemble, local.arrays))
-
-    def launch(self, read: ReadBatch) -> Iterator[list[BuiltBatch]]:
-        """Yield the batches of rows that are kept, those that one call makes together."""
-        yield [self.build(read)]
-
-    def build_local(self, read: ReadBatch) -> BuiltBatch:
-        """Return the local rows of one batch, on our own mesh."""
         started = time.perf_counter()
         decoded = decode_batch(read, self._decoder, self._reader, self._on_error)
         decoded_at = time.perf_counter()
@@ -115,7 +106,12 @@ class BatchBuilder:
             "device": time.perf_counter() - decoded_at + waited,
         }
         counts = count_rows(decoded.valid, decoded.bad) | decoded.counts
-        return BuiltBatch(arrays, done, counts, decoded.bad, decoded.warnings, seconds)
+        batch = jax.tree.map(self._layout.assemble, arrays)
+        return BuiltBatch(batch, done, counts, decoded.bad, decoded.warnings, seconds)
+
+    def launch(self, read: ReadBatch) -> Iterator[list[BuiltBatch]]:
+        """Yield the batches of rows that are kept, those that one call makes together."""
+        yield [self.build(read)]
 
     def _joined(self, device: dict[str, dict[str, list[Array]]]) -> Any:
         """Return the arrays that lie on single devices as arrays over all of them."""
@@ -166,7 +162,7 @@ class KeepingBuilder(BatchBuilder):
         parts = values.reshape(calls, self._store.run, len(self._layout.devices), -1)
         return parts.swapaxes(1, 2).reshape(calls, -1)
 
-    def build_local(self, read: ReadBatch) -> BuiltBatch:
+    def build(self, read: ReadBatch) -> BuiltBatch:
         started = time.perf_counter()
         indices = read.kept.indices
         bad = read.kept.bad
@@ -189,7 +185,8 @@ class KeepingBuilder(BatchBuilder):
             "decoder": decoded_at - started,
             "device": time.perf_counter() - decoded_at,
         }
-        return BuiltBatch(arrays, done, count_rows(valid, bad) | counts, bad, warnings, seconds)
+        batch = jax.tree.map(self._layout.assemble, arrays)
+        return BuiltBatch(batch, done, count_rows(valid, bad) | counts, bad, warnings, seconds)
 
 
 def count_rows(valid: np.ndarray, bad: list[BadRecord]) -> dict[str, int]:

@@ -12,12 +12,12 @@ from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Key
 from jaxaug.iterators.loader.bad_records import BadRecordsError
 from jaxaug.iterators.loader.batch_function import row_keys
-from jaxaug.iterators.loader.columns import Columns
+from jaxaug.iterators.loader.columns import Columns, take_rows
 from jaxaug.iterators.loader.keys import TRANSFORM, split_words
 from jaxaug.iterators.loader.plan import Plan
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
 from jaxaug.iterators.loader.state import BatchSpan, Cursor
-from jaxaug.sharding._assemble import local_array
+from jaxaug.sharding._assemble import local_array, local_shards
 
 
 def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dict[str, Any]:
@@ -26,41 +26,43 @@ def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dic
     check_count("epoch", epoch)
 
     count = len(plan.layout.rows)
+    row = int(plan.layout.rows.argmin())  # the first one here of the global batch
     indices = np.full(count, PADDING)
-    indices[0] = index
+    indices[row] = index
     columns = plan.reader.read_rows(indices)
     span = BatchSpan(epoch, position, 1, Cursor(epoch, 0))
     read = ReadBatch(span, np.full(count, position), indices, columns)
     builder = plan.make_builder(plan.compiled_rows, "raise")
     try:
-        batch = builder.build_local(read)
+        batch = builder.build(read)
     except BadRecordsError as error:
         raise error.error from None
 
     outputs = dict(batch.arrays)
     del outputs["valid"], outputs["index"]
-    first_shards = jax.tree.map(lambda array: array.addressable_shards[0].data, outputs)
+    first_shards = jax.tree.map(lambda array: local_shards(array)[0], outputs)
     sample = jax.tree.map(lambda array: np.array(array[0]), jax.device_get(first_shards))
     return {
-        "original": _original(plan, columns),
+        "original": _original(plan, columns, row),
         "sample": sample,
-        "key": _key(plan, read),
+        "key": _key(plan, read, row),
         "describe": plan.source.describe(index),
     }
 
 
-def _original(plan: Plan, columns: Columns) -> np.ndarray | None:
+def _original(plan: Plan, columns: Columns, row: int) -> np.ndarray | None:
     """Return the whole value of the first column that has one to show."""
     for name, decoder in plan.schema.decoders.items():
-        original = decoder.original(columns[name])
+        original = decoder.original(take_rows(columns[name], slice(row, row + 1)))
         if original is not None:
             return original
     return None
 
 
-def _key(plan: Plan, read: ReadBatch) -> Key:
-    """Return the key that the transform gets for the first row, as the compiled call makes it."""
-    words = plan.schema.names(read, read.indices, read.indices != PADDING)["words"][:1]
+def _key(plan: Plan, read: ReadBatch, row: int) -> Key:
+    """Return the key that the transform gets for a row, as the compiled call makes it."""
+    names = plan.schema.names(read, read.indices, read.indices != PADDING)
+    words = names["words"][row : row + 1]
     seed = np.array(split_words(plan.seed), np.uint32)
     seed, words = jax.device_put((seed, words), plan.layout.devices[0])
     with no_mesh():
