@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import struct
 import threading
 import zlib
 from collections.abc import Callable
@@ -16,10 +15,12 @@ from jaxaug.iterators.sources.storage.crc32c import native_crc32c
 from jaxaug.iterators.sources.storage.libc import Mapping
 
 SUFFIX = ".blocks"
-_ENTRY = struct.Struct(
-    "<II"
-)  # of the table: the checksum of a block, and its length once it is there
+_ENTRY_BYTES = 8  # of the table: the checksum of a block, and its length once it is there
 _PAGE = 4096
+_MAX_REMEMBERED = 50_000  # segments, with 512 bytes each
+# By path the entries of blocks that this process has written, or whose checksum it has compared.
+# One that is the same in the table is of a block that is there, also if the file is a new one.
+_good: dict[str, np.ndarray] = {}
 
 
 class Segment:
@@ -28,15 +29,13 @@ class Segment:
     A block is written first and its entry in the table afterwards, so a process that is killed
     leaves none that is half written; after a loss of power the checksum tells. What is written
     twice is the same both times. A file is never made shorter, and removed as a whole: whoever has
-    mapped it reads on, and its blocks are written anew elsewhere.
+    mapped it reads on, and its blocks are written anew elsewhere. A process looks at the checksum
+    of a block once, also where several sources read it.
 
     Args:
       path: of the file, which is made if there is none, or none of this form.
       lengths: int64[k], bytes of each block; all but the last are `block` long.
       block: bytes from the start of one to that of the next.
-
-    Attributes:
-      held: bool[k], the blocks that this process has written, or found good.
 
     Raises:
       OSError: the file cannot be opened, made or mapped.
@@ -46,8 +45,7 @@ class Segment:
         self.path = path
         self._lengths = lengths
         self._block = block
-        self._start = -(-_ENTRY.size * len(lengths) // _PAGE) * _PAGE
-        self.held = np.zeros(len(lengths), bool)
+        self._start = -(-_ENTRY_BYTES * len(lengths) // _PAGE) * _PAGE
         descriptor = self._open(self._start + int(lengths.sum()))
         try:
             facts = os.fstat(descriptor)
@@ -55,7 +53,8 @@ class Segment:
             self.mapping = Mapping(descriptor, facts.st_size)
         finally:
             os.close(descriptor)
-        self._table = _memory(self.mapping.address, _ENTRY.size * len(lengths)).view("<u4")
+        self._table = _memory(self.mapping.address, _ENTRY_BYTES * len(lengths)).view("<u8")
+        self._good = _good_of(path, len(lengths))
 
     def _open(self, size: int) -> int:
         with suppress(FileNotFoundError):
@@ -81,13 +80,13 @@ class Segment:
 
     def find(self, blocks: np.ndarray) -> np.ndarray:
         """Return bool[n], which of the blocks int64[n] are there and as they were written."""
-        checksum = _checksum()[1]
-        for block in blocks[~self.held[blocks]].tolist():
-            found, length = self._table[2 * block : 2 * block + 2].tolist()
-            if length == self._lengths[block]:
-                content = _memory(int(self.addresses(np.array(block))), length)
-                self.held[block] = checksum(content) == found
-        return self.held[blocks]
+        entries = self._table[blocks]
+        new = (entries != self._good[blocks]) & (entries >> 32 == self._lengths[blocks])
+        for block, entry in zip(blocks[new].tolist(), entries[new]):
+            content = _memory(int(self.addresses(np.array(block))), int(self._lengths[block]))
+            if _entry_of(content) == entry:
+                self._good[block] = entry
+        return (entries != 0) & (self._good[blocks] == entries)
 
     def write(self, block: int, address: int) -> None:
         """Keep a block whose bytes are at an address, unless the file was removed.
@@ -106,9 +105,9 @@ class Segment:
             while done < length:
                 place = self._start + block * self._block + done
                 done += os.pwrite(descriptor, content[done:].data, place)
-            entry = _ENTRY.pack(_checksum()[1](content), length)
-            os.pwrite(descriptor, entry, _ENTRY.size * block)
-            self.held[block] = True
+            entry = _entry_of(content)
+            os.pwrite(descriptor, entry.tobytes(), _ENTRY_BYTES * block)
+            self._good[block] = entry
         finally:
             os.close(descriptor)
 
@@ -119,6 +118,18 @@ class Segment:
         except OSError:
             return False
         return (facts.st_dev, facts.st_ino) == self._identity
+
+
+def _good_of(path: str, count: int) -> np.ndarray:
+    """Return the entries that were found good of a segment."""
+    if len(_good) >= _MAX_REMEMBERED:
+        del _good[next(iter(_good))]
+    return _good.setdefault(path, np.zeros(count, "<u8"))
+
+
+def _entry_of(content: np.ndarray) -> np.uint64:
+    """Return what the table has of a block that is there."""
+    return np.array([_checksum()[1](content), len(content)], "<u4").view("<u8")[0]
 
 
 def checksum_name() -> str:

@@ -14,6 +14,7 @@ import pytest
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
 from jaxaug.iterators.sources.storage import cached as cached_module
+from jaxaug.iterators.sources.storage import segment as segment_module
 from jaxaug.iterators.sources.storage.cached import Cached
 from jaxaug.iterators.sources.storage.files import list_files
 from jaxaug.iterators.sources.storage.segment import Segment
@@ -74,8 +75,33 @@ def test_a_second_read_asks_for_nothing(far):
     check_read(again, contents, [np.zeros(0, np.int64)] * 3)
 
 
+def test_a_process_compares_a_checksum_once(far, monkeypatch):
+    """Each source of a process did so anew."""
+    opened, handler, contents = far
+    check_read(opened(), contents, random_ranges())
+    monkeypatch.setattr(segment_module, "_good", {})
+    check_read(opened(), contents, random_ranges())
+    monkeypatch.setattr(segment_module, "_entry_of", None)
+    handler.requests.clear()
+    check_read(opened(), contents, random_ranges())
+    assert handler.requests == []
+
+
+def test_a_segment_that_is_made_anew_has_no_blocks(far, tmp_path):
+    """What the process knows of the one before it says nothing of its bytes."""
+    opened, handler, contents = far
+    check_read(opened(), contents, random_ranges())
+    for path in blocks_below(tmp_path / "cache"):
+        size = path.stat().st_size
+        path.unlink()
+        path.write_bytes(bytes(size))
+    handler.requests.clear()
+    check_read(opened(), contents, random_ranges())
+    assert handler.requests
+
+
 @pytest.mark.parametrize("change", ["flipped", "cut", "longer", "empty"])
-def test_damaged_blocks_are_read_anew(far, tmp_path, change):
+def test_damaged_blocks_are_read_anew(far, tmp_path, monkeypatch, change):
     opened, handler, contents = far
     check_read(opened(), contents, random_ranges())
     for path in blocks_below(tmp_path / "cache"):
@@ -83,6 +109,7 @@ def test_damaged_blocks_are_read_anew(far, tmp_path, change):
         flipped = bytes(np.frombuffer(data, np.uint8) ^ (np.arange(len(data)) % 997 == 5))
         wrong = {"flipped": flipped, "cut": data[:-1], "longer": data + b"x", "empty": b""}
         path.write_bytes(wrong[change])
+    monkeypatch.setattr(segment_module, "_good", {})  # as in another process
     check_read(opened(), contents, random_ranges())
     handler.requests.clear()
     check_read(opened(), contents, random_ranges())
