@@ -292,10 +292,6 @@ def open_torchcodec(path: str, threads: int) -> Opened:
 
 # ---------------------------------------------------------------- in a contestant's process
 
-_DALI = (
-    {"decoder": "decoders", "build_index": True},
-    {"decoder": "decoders", "build_index": False},
-)
 _READERS = ({"decoder": "readers"}, {"decoder": "experimental"})
 # By name: what opens it, and the settings of which it gets the best.
 CONTESTANTS: dict[str, tuple[Callable[..., Opened], tuple[dict[str, Any], ...]]] = {
@@ -303,7 +299,7 @@ CONTESTANTS: dict[str, tuple[Callable[..., Opened], tuple[dict[str, Any], ...]]]
     "indexed": (open_jaxaug, ({"indexed": True},)),
     "native": (open_native, THREADS),
     "pynv": (open_pynv, THREADS),
-    "dali": (open_dali, _DALI),
+    "dali": (open_dali, ({"decoder": "decoders"},)),
     "dali reader": (open_dali, _READERS),
     "simple": (open_simple, THREADS),
     "torchcodec": (open_torchcodec, THREADS),
@@ -386,6 +382,7 @@ def compare(case: str, path: Path, args: argparse.Namespace) -> dict[str, Any]:
             found = open_best(__file__, task, list(CONTESTANTS[name][1]), args.seconds)
             if found:
                 contestants[name] = found
+                print(f"  {name}: {found.warm:,.0f} in the warm-up", flush=True)
         rates = measure_in_turn(contestants, args.rounds, args.seconds)
     finally:
         for each in contestants.values():
@@ -441,6 +438,7 @@ def train(path: Path, args: argparse.Namespace) -> dict[str, list[float]]:
         for name, rung in rungs.items():
             found, state = milliseconds(step, state, resident, rung, args.steps)
             times[name] += [found] if number else []
+            print(f"  round {number}, {name}: {found:.2f} ms", file=sys.stderr, flush=True)
     for loader in (decoded, cropped):
         loader.close()
     for name, found in times.items():
