@@ -20,7 +20,7 @@ from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.native.lzw_check import PART
 from tests.decode.image.deep.files import numbers, tiff
 
-IMAGE = numbers(310, 450, 3)  # large enough for a GPU
+IMAGE = numbers(410, 450, 3)  # large enough for a GPU
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def test_a_thread_asks_its_decoder_first(answer):
     place = reader.read_layout(memoryview(file), 0).place
     assert where["parts"][:, 0].tolist() == list(place.offsets)
     assert where["parts"][:, 1].tolist() == list(place.counts)
-    assert where["parts"][:, 2].tolist() == [rows * 450 * 6 for rows in (100, 100, 100, 10)]
+    assert where["parts"][:, 2].tolist() == [rows * 450 * 6 for rows in (100, 100, 100, 100, 10)]
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_a_thread_asks_its_decoder_first(answer):
         {"samples": 17},
         {"predictor": 2, "samples": 13},
         {"samples": 4, "photometric": "separated"},
-        {"shape": (170, 250)},
+        {"shape": (380, 450)},
     ],
 )
 def test_headers_say_what_the_gpu_is_not_asked_for(options):
     """What nvTIFF refuses, and what it has no advantage in."""
     options = {"compression": "lzw"} | options
-    shape = (*options.pop("shape", (310, 450)), options.pop("samples", 3))
+    shape = (*options.pop("shape", (410, 450)), options.pop("samples", 3))
     pixels = numbers(*shape, dtype=options.pop("dtype", "uint16"))
     stand = Stand()
     decode_by(TIFF=stand)
@@ -245,7 +245,7 @@ def test_the_library_has_what_is_declared():
     data = np.frombuffer(tiff(IMAGE), np.uint8)
     opened = libnvtiff._create("nvtiffStreamOpen", data.ctypes.data, data.size)
     libnvtiff._check_info(opened, int(data[4:8].view("<u4")[0]), IMAGE.shape, IMAGE.dtype)
-    with pytest.raises(RuntimeError, match="450 x 310 pixels of 48 bits"):
+    with pytest.raises(RuntimeError, match="450 x 410 pixels of 48 bits"):
         libnvtiff._check_info(opened, 0, (32, 450, 3), IMAGE.dtype)
     params = libnvtiff._create("nvtiffDecodeParamsCreate")
     library.nvtiffDecodeParamsSetRegions(params, libnvtiff._Region(8, 0, 0, 0, 0), 1)
@@ -262,7 +262,7 @@ def test_the_numbers_are_those_of_the_host(dtype, samples):
     if jax.default_backend() != "gpu":
         pytest.skip("needs an NVIDIA GPU")
     decoder = libnvtiff.TiffDecoder(0)
-    pixels = numbers(650, 850, samples, dtype=dtype)
+    pixels = numbers(1300, 850, samples, dtype=dtype)
     parts = ({"rowsperstrip": 70}, {"tile": (160, 320)})
     predictors = (None,) if dtype == "float32" or samples == 13 else (None, 2)
     for predictor, part, (order, big) in itertools.product(
@@ -297,7 +297,7 @@ def test_a_decoder_gives_the_same_batch():
     found = []
     for backend in ("auto", "host"):
         options = {"channels": 3, "dtype": "uint16", "on_error": "mask", "backend": backend}
-        with decode.Decoder((310, 450), devices=jax.devices()[:1], **options) as decoder:
+        with decode.Decoder((410, 450), devices=jax.devices()[:1], **options) as decoder:
             batch = decoder.decode(files)
         found.append((np.asarray(batch.pixels), batch.valid))
     np.testing.assert_array_equal(found[0][1], found[1][1])
