@@ -12,15 +12,26 @@ units. An operator of your own derives from `Spatial`, `Intensity` or `VolumeOp`
 from jaxaug.augment.volume._kind import Border, Intensity, Spatial, VolumeOp, inverse, warp_of
 from jaxaug.augment.volume._warp import VolumeWarp
 from jaxaug.augment.volume.crop import CenterCrop, Crop, CropOrPad, ForegroundCrop
-from jaxaug.augment.volume.intensity import BiasField, Blur, Gamma, Noise, Standardize, Window
+from jaxaug.augment.volume.intensity import (
+    Anisotropy,
+    BiasField,
+    Blur,
+    CoarseDropout,
+    Gamma,
+    Noise,
+    Standardize,
+    Window,
+)
 from jaxaug.augment.volume.spatial import Affine, Elastic, Flip, QuarterTurn, Resize
 
 __all__ = [
     "Affine",
+    "Anisotropy",
     "BiasField",
     "Blur",
     "Border",
     "CenterCrop",
+    "CoarseDropout",
     "Crop",
     "CropOrPad",
     "Elastic",

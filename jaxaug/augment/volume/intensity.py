@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +16,18 @@ from jaxaug.augment._base import (
     Flag,
     Range,
     SymmetricRange,
+    UnitRange,
     VolumeInfo,
     as_int,
+    as_int_range,
     as_number,
     as_range_of,
     as_range_to,
 )
 from jaxaug.augment._xla import exact_sum
 from jaxaug.augment.matrix import is_static
-from jaxaug.augment.random import normal_field, uniform
+from jaxaug.augment.random import integers, normal_field, uniform
+from jaxaug.augment.volume._fields import Axes
 from jaxaug.augment.volume._kind import Intensity
 
 _SILENT = 1e-12  # of a deviation: below it a volume is one value
@@ -262,6 +265,124 @@ class Blur(Intensity):
         for axis in range(3):
             volume = _correlated(volume, weights, axis)
         return volume
+
+
+class AnisotropyDraw(NamedTuple):
+    """Drawn parameters of `Anisotropy`: the axis, int32, and the factor, float32."""
+
+    axis: Array
+    factor: Array
+
+
+@dataclass(frozen=True)
+class Anisotropy(Intensity):
+    """Keep some slices across a random axis and interpolate between them, as thick ones look.
+
+    Args:
+      factor: (low, high), at least 1: how many voxels apart the slices are that are kept. Each is
+        the one at the center of its share, and between two of them all is linear.
+      axes: 0 (depth), 1 (height), 2 (width), of which one is drawn.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> line = jnp.array([0.0, 1.0, 2.0, 9.0]).reshape(1, 1, 4)
+      >>> Anisotropy((2.0, 2.0), axes=2)(jax.random.key(0), line).tolist()
+      [[[1.0, 3.0, 7.0, 9.0]]]
+
+    Reference: `torchio.RandomAnisotropy`.
+    """
+
+    factor: Annotated[Range, Converter(as_range_of, 1.0)] = (1.5, 5.0)
+    axes: Axes = (0, 1, 2)
+    _: KW_ONLY
+    p: float = 1.0
+
+    def make_params(self, key: Key, info: VolumeInfo) -> AnisotropyDraw:
+        """Draw the axis and the factor."""
+        first, second = jax.random.split(key)
+        number = integers(first, 0, len(self.axes))
+        axis = jnp.asarray(self.axes, jnp.int32)[number]
+        return AnisotropyDraw(axis=axis, factor=uniform(second, *self.factor))
+
+    def apply(self, params: AnisotropyDraw, volume: Array, info: VolumeInfo) -> Array:
+        """Return the volume between the slices that are kept."""
+        for axis in self.axes:
+            factor = jnp.where(params.axis == axis, params.factor, jnp.float32(1.0))
+            volume = _between_slices(volume, axis, factor)
+        return volume
+
+
+def _between_slices(volume: Array, axis: int, factor: Array) -> Array:
+    """Return a volume with slices `factor` apart kept along an axis; of 1, the volume itself."""
+    length = volume.shape[axis]
+    last = jnp.ceil(length / factor) - 1
+    place = (np.arange(length, dtype=np.float32) + 0.5) / factor - 0.5
+    below = jnp.floor(place)
+    shape = [-1 if each == axis else 1 for each in range(volume.ndim)]
+    share = (place - below).reshape(shape)
+
+    def kept(number: Array) -> Array:
+        center = (jnp.clip(number, 0, last) + 0.5) * factor
+        index = jnp.clip(jnp.floor(center), 0, length - 1).astype(jnp.int32)
+        return jnp.take(volume, index, axis=axis, mode="clip")
+
+    return kept(below) * (1 - share) + kept(below + 1) * share
+
+
+class DropoutDraw(NamedTuple):
+    """Drawn parameters of `CoarseDropout`: how many, int32; first voxels and sides, int32[n, 3]."""
+
+    count: Array
+    first: Array
+    size: Array
+
+
+@dataclass(frozen=True)
+class CoarseDropout(Intensity):
+    """Fill random boxes of the volume; labels are left.
+
+    Args:
+      holes: (low, high), or one int: how many boxes.
+      size: (low, high), the range of each side, as a share of the volume's; at least one voxel.
+      fill: in the units of the volume.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> out = CoarseDropout(1, (0.5, 0.5))(jax.random.key(0), jnp.ones((4, 6, 8)))
+      >>> float(out.sum())  # without 2 x 3 x 4 voxels
+      168.0
+
+    Reference: `albumentations.CoarseDropout3D`, `monai.transforms.RandCoarseDropout`.
+    """
+
+    holes: Annotated[Any, Converter(as_int_range, 0)] = (1, 3)
+    size: UnitRange = (0.1, 0.2)
+    fill: Annotated[Scalar, Converter(as_number, -LARGEST, LARGEST)] = 0.0
+    _: KW_ONLY
+    p: float = 1.0
+
+    def make_params(self, key: Key, info: VolumeInfo) -> DropoutDraw:
+        """Draw the number of boxes, their sides and their places."""
+        keys = jax.random.split(key, 3)
+        low, high = self.holes
+        sides = jnp.asarray([info.shape], jnp.int32)
+        share = uniform(keys[1], *self.size, shape=(high, 3))
+        size = jnp.clip(jnp.round(share * sides.astype(jnp.float32)).astype(jnp.int32), 1, sides)
+        first = integers(keys[2], 0, sides - size + 1, (high, 3))
+        return DropoutDraw(count=integers(keys[0], low, high + 1), first=first, size=size)
+
+    def apply(self, params: DropoutDraw, volume: Array, info: VolumeInfo) -> Array:
+        """Return the volume with its boxes filled."""
+        filled = jnp.zeros(volume.shape[:3], bool)
+        for number in range(self.holes[1]):
+            inside = jnp.asarray(number < params.count)
+            for axis in range(3):
+                line = jnp.arange(volume.shape[axis]) - params.first[number, axis]
+                within = (line >= 0) & (line < params.size[number, axis])
+                inside = inside & within.reshape([-1 if each == axis else 1 for each in range(3)])
+            filled = filled | inside
+        filled = filled.reshape(filled.shape + (1,) * (volume.ndim - 3))
+        return jnp.where(filled, self.fill, volume)
 
 
 _TRUNCATED = 4.0  # deviations after which the kernel ends, as in scipy

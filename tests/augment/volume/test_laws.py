@@ -16,9 +16,11 @@ CUT = (4, 5, 3)
 ROWS = 3
 CASES = {
     "Affine": {"degrees": 20, "scale": (0.8, 1.2), "shear": 0.1, "translate": 1},
+    "Anisotropy": {},
     "BiasField": {},
     "Blur": {"sigma": (0.5, 1.0)},
     "CenterCrop": {"size": CUT},
+    "CoarseDropout": {"size": (0.3, 0.6)},
     "Crop": {"size": CUT},
     "CropOrPad": {"size": CUT},
     "Elastic": {"control": 5, "magnitude": (0.5, 1.0)},

@@ -199,6 +199,38 @@ def test_foreground_crops_hold_the_labeled_voxel_and_each_is_as_likely():
     assert vol.ForegroundCrop(5, 1.0)(KEY, nothing)["volume"].shape == (5, 5, 5)
 
 
+@pytest.mark.parametrize("axis, factor", [(0, 1.0), (0, 2.0), (1, 3.3), (2, 30.0)])
+def test_between_slices_that_are_kept_all_is_linear(axis, factor):
+    out = jax.jit(vol.Anisotropy((factor, factor), axis))(KEY, VOLUME)
+    length = SHAPE[axis]
+    factor = float(np.float32(factor))
+    centers = (np.arange(np.ceil(length / factor)) + 0.5) * factor
+    kept = np.take(np.float64(VOLUME), np.minimum(np.floor(centers), length - 1).astype(int), axis)
+    places = np.arange(length) + 0.5
+    expected = np.apply_along_axis(lambda line: np.interp(places, centers, line), axis, kept)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
+    if factor == 1:
+        np.testing.assert_array_equal(out, VOLUME)
+
+
+def test_boxes_of_any_number_are_filled():
+    dropout = vol.CoarseDropout((0, 3), (0.2, 0.5), fill=-1.0)
+    run = jax.jit(jax.vmap(dropout, (0, None)))
+    keys = jax.random.split(KEY, 40)
+    counts = set()
+    for key, out in zip(keys, np.asarray(run(keys, VOLUME))):
+        params = dropout.make_params(jax.random.fold_in(key, 0), augment.VolumeInfo(SHAPE))
+        expected = VOLUME.copy()
+        for first, size in list(zip(params.first.tolist(), params.size.tolist()))[: params.count]:
+            assert all(0.2 * side - 1 <= one <= 0.5 * side + 1 for one, side in zip(size, SHAPE))
+            assert all(0 <= a and a + n <= side for a, n, side in zip(first, size, SHAPE))
+            z, y, x = (slice(a, a + n) for a, n in zip(first, size))
+            expected[z, y, x] = -1
+        np.testing.assert_array_equal(out, expected)
+        counts.add(int(params.count))
+    assert counts == {0, 1, 2, 3}
+
+
 def test_values_are_those_of_their_formulas():
     given = np.float64(VOLUME)
     blur = vol.Blur((0.3, 1.7))
