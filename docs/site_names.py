@@ -18,7 +18,9 @@ ALIKE = "the whole batch is transformed by `jax.vmap`, a video by `Frames`"
 MISSING = "not here yet"
 VOLUMES = {  # without "Random" and "3D"
     "Affine": "Affine",
+    "Anisotropy": "Anisotropy",
     "CenterCrop": "CenterCrop",
+    "CoarseDropout": "CoarseDropout",
     "Crop": "Crop",
     "DepthicalFlip": "Flip",
     "ElasticTransform": "Elastic",
