@@ -69,9 +69,9 @@ def _file(format: str, seed: int) -> tuple[bytes, np.ndarray]:
         pixels = drawn(shape, bits, seed).astype(np.uint16)
         stored = pixels if shape[2] > 1 else pixels[..., 0]
         if format == "png":
-            return imagecodecs.png_encode(stored), pixels
+            return bytes(imagecodecs.png_encode(stored)), pixels
         options = {"codecformat": "jp2", "reversible": True, "bitspersample": bits}
-        return imagecodecs.jpeg2k_encode(stored, **options), pixels
+        return bytes(imagecodecs.jpeg2k_encode(stored, **options)), pixels
     shape, dtype, options = TIFF_OPTIONS[format]
     pixels = drawn(shape, 14, seed).astype(dtype)
     file = io.BytesIO()
@@ -219,7 +219,7 @@ def compare(format: str, args: argparse.Namespace) -> None:
 
 def main() -> None:
     """Parse the arguments, measure in turn, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     formats = [*TIFF_OPTIONS, *OTHERS]
     parser.add_argument("formats", nargs="*", help=f"of {formats}; all by default")
     parser.add_argument("--names", nargs="+", default=NAMES, choices=NAMES)

@@ -332,7 +332,7 @@ def _between_slices(volume: Array, axis: int, factor: Array) -> Array:
 class DropoutDraw(NamedTuple):
     """Drawn parameters of `CoarseDropout`: how many, int32; first voxels and sides, int32[n, 3]."""
 
-    count: Array
+    holes: Array
     first: Array
     size: Array
 
@@ -369,13 +369,13 @@ class CoarseDropout(Intensity):
         share = uniform(keys[1], *self.size, shape=(high, 3))
         size = jnp.clip(jnp.round(share * sides.astype(jnp.float32)).astype(jnp.int32), 1, sides)
         first = integers(keys[2], 0, sides - size + 1, (high, 3))
-        return DropoutDraw(count=integers(keys[0], low, high + 1), first=first, size=size)
+        return DropoutDraw(holes=integers(keys[0], low, high + 1), first=first, size=size)
 
     def apply(self, params: DropoutDraw, volume: Array, info: VolumeInfo) -> Array:
         """Return the volume with its boxes filled."""
         filled = jnp.zeros(volume.shape[:3], bool)
         for number in range(self.holes[1]):
-            inside = jnp.asarray(number < params.count)
+            inside = jnp.asarray(number < params.holes)
             for axis in range(3):
                 line = jnp.arange(volume.shape[axis]) - params.first[number, axis]
                 within = (line >= 0) & (line < params.size[number, axis])

@@ -221,13 +221,13 @@ def test_boxes_of_any_number_are_filled():
     for key, out in zip(keys, np.asarray(run(keys, VOLUME))):
         params = dropout.make_params(jax.random.fold_in(key, 0), augment.VolumeInfo(SHAPE))
         expected = VOLUME.copy()
-        for first, size in list(zip(params.first.tolist(), params.size.tolist()))[: params.count]:
+        for first, size in list(zip(params.first.tolist(), params.size.tolist()))[: params.holes]:
             assert all(0.2 * side - 1 <= one <= 0.5 * side + 1 for one, side in zip(size, SHAPE))
             assert all(0 <= a and a + n <= side for a, n, side in zip(first, size, SHAPE))
             z, y, x = (slice(a, a + n) for a, n in zip(first, size))
             expected[z, y, x] = -1
         np.testing.assert_array_equal(out, expected)
-        counts.add(int(params.count))
+        counts.add(int(params.holes))
     assert counts == {0, 1, 2, 3}
 
 

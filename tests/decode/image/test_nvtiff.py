@@ -5,6 +5,7 @@ import gc
 import io
 import itertools
 import types
+from typing import Any
 
 import imagecodecs
 import jax
@@ -113,7 +114,7 @@ class FakeLibrary:
     def nvtiffStreamOpen(self, address, size, out):
         self._make(out, ctypes.string_at(address, size))
 
-    def _page(self, opened, start):
+    def _page(self, opened, start) -> Any:
         file = tifffile.TiffFile(io.BytesIO(self.open[opened.value]))
         return next(page for page in file.pages if page.offset == start)
 
