@@ -89,7 +89,7 @@ MUTANTS = {
         "test_contract.py::test_the_unused_part_is_not_read[BoxBlur]",
     ),
     "the hue stays": Mutant(
-        "augment/_ops/channels.py",
+        "augment/_ops/hsv.py",
         "+ 6 * turns",
         "+ 0 * turns",
         "augment/ops/test_color.py::test_hue",
