@@ -1,6 +1,7 @@
 """The rows of a batch: what the host gives to the compiled call, in which form, and packed."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from itertools import compress
@@ -180,10 +181,17 @@ class RowSchema:
     def _tree_of(self, extents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Return what arrays of columns have as a tree like the values of rows."""
         decoded = {
-            name: {key: extents[name].get(key) for key in each.forms()}
-            for name, each in self.decoders.items()
+            name: {key: extents[name].get(key) for key in arrays}
+            for name, arrays in self._blank["decoded"].items()
         }
-        return {"plain": dict.fromkeys(self.shapes(1)["plain"]), "decoded": decoded}
+        return self._blank | {"decoded": decoded}
+
+    @functools.cached_property
+    def _blank(self) -> dict[str, Any]:
+        """A tree like the values of rows, of None alone."""
+        shapes = self.shapes(1)
+        decoded = {name: dict.fromkeys(arrays) for name, arrays in shapes["decoded"].items()}
+        return {"plain": dict.fromkeys(shapes["plain"]), "decoded": decoded}
 
     def split(self, rows: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return a tree of rows without what lies on the devices already, and that, by column."""
