@@ -130,7 +130,6 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
     import jax
 
     from jaxaug.decode.image import decoder
-    from jaxaug.decode.image.nvjpeg import gpu as gpu_module
     from jaxaug.decode.image.nvjpeg import nvjpeg_backend
     from jaxaug.decode.native import cuda, libnvjpeg
     from jaxaug.iterators.loader import plan
@@ -152,7 +151,7 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
     devices.import_buffer = lambda pointer, shape: jax.device_put(
         np.zeros((shape[0], 1, 1, 3), np.uint8), jax.devices()[runtime.owners[pointer]]
     )
-    used: Any = gpu_module
+    used: Any = nvjpeg_backend
     used._make_handle = lambda deterministic: None
     used.compile_resampler = lambda channels: nothing
 

@@ -22,8 +22,7 @@ import pytest
 import jaxaug
 from jaxaug import Decoder, Loader, augment
 from jaxaug.decode import Encoded, Image
-from jaxaug.decode.image.nvjpeg import batched_decoder
-from jaxaug.decode.image.nvjpeg import gpu as gpu_module
+from jaxaug.decode.image.nvjpeg import batched_decoder, nvjpeg_backend
 from jaxaug.iterators import InMemory
 from jaxaug.sharding import batch_sharding
 from tests.decode import fake_gpu
@@ -55,7 +54,7 @@ def engines(gpu, monkeypatch):
     def written(buffer, rows, kept):
         return np.zeros(0, np.int64)
 
-    monkeypatch.setattr(gpu_module, "BatchedDecoder", batched_decoder.BatchedDecoder)
+    monkeypatch.setattr(nvjpeg_backend, "BatchedDecoder", batched_decoder.BatchedDecoder)
     monkeypatch.setattr(batched_decoder.libnvjpeg, "create", lambda *arguments: object())
     monkeypatch.setattr(batched_decoder.libnvjpeg, "decode_batched", decode_batched)
     monkeypatch.setattr(fake_gpu.HostBuffer, "take_unwritten_rows", written)

@@ -17,7 +17,6 @@ from jaxaug.decode import Decoder, Encoded, read_headers
 from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.host.decode_image import decode_into
 from jaxaug.decode.image.nvjpeg import canvas_buffers, host_threads, nvjpeg_backend
-from jaxaug.decode.image.nvjpeg import gpu as gpu_module
 from jaxaug.decode.image.nvjpeg.resize_and_orient import RECORD
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.libnvjpeg import NvjpegError
@@ -273,10 +272,10 @@ def gpu(monkeypatch):
     )
 
     monkeypatch.setattr(canvas_buffers, "CanvasBuffer", HostBuffer)
-    monkeypatch.setattr(gpu_module, "BatchedDecoder", engines_of(gpu))
+    monkeypatch.setattr(nvjpeg_backend, "BatchedDecoder", engines_of(gpu))
     monkeypatch.setattr(host_threads, "Uploader", uploader_of(gpu))
-    monkeypatch.setattr(gpu_module, "_make_handle", lambda deterministic: None)
-    monkeypatch.setattr(gpu_module.libnvjpeg, "destroy", lambda function, made: None)
+    monkeypatch.setattr(nvjpeg_backend, "_make_handle", lambda deterministic: None)
+    monkeypatch.setattr(nvjpeg_backend.libnvjpeg, "destroy", lambda function, made: None)
 
     for name in ("core", "set_device", "create_stream"):
         monkeypatch.setattr(cuda, name, lambda *arguments: 0)
@@ -286,7 +285,7 @@ def gpu(monkeypatch):
         monkeypatch.setattr(cuda, name, getattr(MEMORY, name))
     kinds = SimpleNamespace(cudaMemcpyKind=SimpleNamespace(cudaMemcpyHostToDevice=1))
     monkeypatch.setattr(cuda, "runtime", lambda: kinds)
-    monkeypatch.setattr(gpu_module, "compile_resampler", HostResampler)
+    monkeypatch.setattr(nvjpeg_backend, "compile_resampler", HostResampler)
     monkeypatch.setattr(cuda, "on_device", contextlib.nullcontext)
 
     monkeypatch.setattr("jaxaug.decode.image.decoder._make_backend", make_backend)

@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from jaxaug.decode.image.nvjpeg import canvas_buffers, host_threads
-from jaxaug.decode.image.nvjpeg import gpu as gpu_module
+from jaxaug.decode.image.nvjpeg import canvas_buffers, host_threads, nvjpeg_backend
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.libnvjpeg import NvjpegError
 from tests.decode.fake_gpu import as_stored, check, decoder, write
@@ -28,7 +27,7 @@ def test_deterministic_leaves_the_queue_to_the_engines(gpu):
 
 
 def test_helpers_may_take_every_image_while_the_engines_are_busy(gpu, monkeypatch):
-    monkeypatch.setattr(gpu_module, "_MIN_LARGE_IMAGE", 0)
+    monkeypatch.setattr(nvjpeg_backend, "_MIN_LARGE_IMAGE", 0)
     taken = []
     gpu.in_thread = taken.append
     images = jpegs(16) * 8
@@ -79,14 +78,14 @@ def test_what_a_half_writes_and_then_skips_is_noticed(gpu, monkeypatch):
     """
     images = jpegs(8)
     gpu.refused = {images[0]}
-    real = gpu_module.BatchedDecoder.decode
+    real = nvjpeg_backend.BatchedDecoder.decode
 
     def decode_some(self, encoded, sampling, pointers, pitches):
         if len(pointers) == 8:
             write(as_stored(images[5]), pointers[3])  # a wrong image there
         real(self, encoded, sampling, pointers, pitches)
 
-    monkeypatch.setattr(gpu_module.BatchedDecoder, "decode", decode_some)
+    monkeypatch.setattr(nvjpeg_backend.BatchedDecoder, "decode", decode_some)
     gpu.skipped = {images[3]}
     with decoder(deterministic=True) as decode:
         check(decode, images)

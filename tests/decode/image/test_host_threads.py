@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxaug.decode.image.nvjpeg import gpu as gpu_module
+from jaxaug.decode.image.nvjpeg import nvjpeg_backend
 from jaxaug.decode.image.nvjpeg.host_threads import RowQueue
 from tests.decode.fake_gpu import check, check_fitted, decoder
 from tests.images import encode, jpegs, picture
@@ -17,7 +17,7 @@ from tests.images import encode, jpegs, picture
 
 @pytest.fixture(autouse=True)
 def two_thousand_pixels_are_large(monkeypatch):
-    monkeypatch.setattr(gpu_module, "_MIN_LARGE_IMAGE", 2_000)
+    monkeypatch.setattr(nvjpeg_backend, "_MIN_LARGE_IMAGE", 2_000)
 
 
 def large_jpegs(count, seed=0):

@@ -5,8 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jaxaug.decode.image.nvjpeg import canvas_buffers, image_slots
-from jaxaug.decode.image.nvjpeg import gpu as gpu_module
+from jaxaug.decode.image.nvjpeg import canvas_buffers, image_slots, nvjpeg_backend
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.load_library import LibraryError
 from tests.decode.fake_gpu import WHOLE, HostResampler, check, check_fitted, decoder, free_permits
@@ -25,7 +24,7 @@ def test_larger_and_turned_images_are_decoded_by_the_engines(gpu, options):
 
 
 def test_regions_are_filled_one_after_another(gpu, monkeypatch):
-    monkeypatch.setattr(gpu_module, "_MAX_REGION", 100_000)
+    monkeypatch.setattr(nvjpeg_backend, "_MAX_REGION", 100_000)
     with decoder(deterministic=True) as one:
         check_fitted(one, [*jpegs(10, 40, 50), *WHOLE])
         assert one.stats["engines"] == 10 + len(WHOLE)
@@ -89,7 +88,7 @@ def test_a_table_without_page_locked_memory_leaves_the_region_usable(gpu, monkey
 
 
 def test_an_image_larger_than_a_region_goes_to_the_host(gpu, monkeypatch):
-    monkeypatch.setattr(gpu_module, "_MAX_REGION", 100_000)
+    monkeypatch.setattr(nvjpeg_backend, "_MAX_REGION", 100_000)
     large = encode(picture(0, 200, 300), quality=95)
     with decoder(deterministic=True) as one:
         check_fitted(one, [large, *WHOLE])
@@ -100,14 +99,14 @@ def test_canvases_and_all_slots_together_take_what_they_may(gpu, monkeypatch):
     """Those of the host threads, too, however many there are."""
     budgets = []
 
-    class Pool(gpu_module.BufferPool):
+    class Pool(nvjpeg_backend.BufferPool):
         def __init__(self, ordinal, canvas_shape, budget):
             super().__init__(ordinal, canvas_shape, budget)
             budgets.append(budget)
 
     region = 100_000
-    monkeypatch.setattr(gpu_module, "_MAX_REGION", region)
-    monkeypatch.setattr(gpu_module, "BufferPool", Pool)
+    monkeypatch.setattr(nvjpeg_backend, "_MAX_REGION", region)
+    monkeypatch.setattr(nvjpeg_backend, "BufferPool", Pool)
     gpu.thread_slot = lambda most: most
     progressive = [encode(picture(i, 40, 50), quality=95, progressive=True) for i in range(30)]
     with decoder(deterministic=True) as one:
@@ -129,10 +128,10 @@ def test_the_smallest_gpu_decides_which_images_fit_a_region(gpu, monkeypatch, si
         size = left.pop(0)
         if not size:
             raise LibraryError("no NVRTC here")
-        monkeypatch.setattr(gpu_module, "_MAX_REGION", size)
+        monkeypatch.setattr(nvjpeg_backend, "_MAX_REGION", size)
         return HostResampler(channels)
 
-    monkeypatch.setattr(gpu_module, "compile_resampler", compile_resampler)
+    monkeypatch.setattr(nvjpeg_backend, "compile_resampler", compile_resampler)
     large = encode(picture(0, 200, 300), quality=95)
     with decoder(2, deterministic=True) as two:
         assert two.decode([large, *WHOLE[:2], large]).valid.all()
@@ -151,7 +150,7 @@ def test_without_the_kernel_larger_images_go_to_the_host_with_a_warning(gpu, mon
     def fails(channels):
         raise LibraryError("no NVRTC here")
 
-    monkeypatch.setattr(gpu_module, "compile_resampler", fails)
+    monkeypatch.setattr(nvjpeg_backend, "compile_resampler", fails)
     with pytest.warns(
         RuntimeWarning, match=r"larger than the canvas, .* on the host: no NVRTC here"
     ):
@@ -184,7 +183,7 @@ def test_engines_decode_while_images_are_resampled(gpu, monkeypatch):
 
 def test_many_callers_with_few_regions_do_not_wait_for_each_other(gpu, monkeypatch):
     """Several groups a call: between them, a call keeps its permit."""
-    monkeypatch.setattr(gpu_module, "_MAX_REGION", 60_000)
+    monkeypatch.setattr(nvjpeg_backend, "_MAX_REGION", 60_000)
     with decoder(deterministic=True) as one, ThreadPoolExecutor(8) as pool:
         running = [pool.submit(one.decode, WHOLE[number % 3 :]) for number in range(24)]
         for each in running:

@@ -22,7 +22,6 @@ from jaxaug import Loader, augment
 from jaxaug.decode import Decoder, Encoded, decode_image, read_headers
 from jaxaug.decode.image import decoder as decoder_module
 from jaxaug.decode.image.nvjpeg import canvas_buffers, image_slots, nvjpeg_backend
-from jaxaug.decode.image.nvjpeg import gpu as gpu_module
 from jaxaug.decode.image.nvjpeg.batched_decoder import BatchedDecoder
 from jaxaug.decode.image.nvjpeg.canvas_buffers import CanvasBuffer
 from jaxaug.decode.native import cuda, libnvjpeg
@@ -653,7 +652,7 @@ def test_slots_are_filled_again_and_again(gpu, monkeypatch):
     """Regions of two or three images: every image lies on its own canvas, whatever lay in the slot
     before.
     """
-    monkeypatch.setattr(gpu_module, "_MAX_REGION", 20 * 2**20)
+    monkeypatch.setattr(nvjpeg_backend, "_MAX_REGION", 20 * 2**20)
     images = [simplejpeg.encode_jpeg(noisy(n, 500 + 40 * n, 900 - 30 * n), 90) for n in range(12)]
     with Decoder(CANVAS, "nvjpeg", gpu, deterministic=True) as decoder:
         expected = np.asarray(decoder.decode(images).pixels)

@@ -13,8 +13,7 @@ import pytest
 from jaxaug import _hardware_queues
 from jaxaug.decode import Decoder, Encoded
 from jaxaug.decode.image import decoder as decoder_module
-from jaxaug.decode.image.nvjpeg import canvas_buffers
-from jaxaug.decode.image.nvjpeg import gpu as gpu_module
+from jaxaug.decode.image.nvjpeg import canvas_buffers, nvjpeg_backend
 from jaxaug.decode.image.nvjpeg.host_threads import HostThreads
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.libnvjpeg import NvjpegError
@@ -149,7 +148,7 @@ def test_a_gpu_that_cannot_be_used_frees_the_others(gpu, monkeypatch):
         if next(made):
             raise NvjpegError("nvjpegCreateEx", 1)
 
-    monkeypatch.setattr(gpu_module, "_make_handle", make)
+    monkeypatch.setattr(nvjpeg_backend, "_make_handle", make)
     monkeypatch.setattr(canvas_buffers.BufferPool, "close", lambda self: closed.append("buffers"))
     monkeypatch.setattr(HostThreads, "close", lambda self: closed.append("threads"))
     with pytest.raises(NvjpegError):
@@ -238,8 +237,8 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
         if backend == 3:
             raise NvjpegError("nvjpegCreateEx", 7)
 
-    monkeypatch.setattr(gpu_module, "_make_handle", MAKE_HANDLE)
-    monkeypatch.setattr(gpu_module.libnvjpeg, "create_handle", create_handle)
+    monkeypatch.setattr(nvjpeg_backend, "_make_handle", MAKE_HANDLE)
+    monkeypatch.setattr(nvjpeg_backend.libnvjpeg, "create_handle", create_handle)
     with decoder() as decode:
         check(decode, jpegs(3))
     assert made == [3, 2]
@@ -264,13 +263,13 @@ def test_without_memory_nothing_is_known_of_engines(gpu, monkeypatch, determinis
         if backend == 3:
             raise NvjpegError("nvjpegCreateEx", 5)
 
-    monkeypatch.setattr(gpu_module, "_make_handle", MAKE_HANDLE)
-    monkeypatch.setattr(gpu_module.libnvjpeg, "create_handle", create_handle)
+    monkeypatch.setattr(nvjpeg_backend, "_make_handle", MAKE_HANDLE)
+    monkeypatch.setattr(nvjpeg_backend.libnvjpeg, "create_handle", create_handle)
     with pytest.raises(MemoryError, match=r"no device memory for nvJPEG .*XLA_CLIENT_MEM_FRACTION"):
         decoder(deterministic=deterministic)
 
 
-MAKE_HANDLE = gpu_module._make_handle
+MAKE_HANDLE = nvjpeg_backend._make_handle
 
 
 MAKE_BACKEND = decoder_module._make_backend

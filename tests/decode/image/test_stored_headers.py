@@ -5,7 +5,7 @@ import pytest
 
 from jaxaug.decode import Decoder, Encoded, Headers, read_headers
 from jaxaug.decode.image import decoder as decoder_module
-from jaxaug.decode.image.nvjpeg import gpu as gpu_module
+from jaxaug.decode.image.nvjpeg import nvjpeg_backend
 from jaxaug.decode.image.parse import stored_headers
 from jaxaug.decode.image.parse.headers import BAD, JPEG, OTHER
 from jaxaug.decode.image.parse.stored_headers import confirm_headers
@@ -202,7 +202,7 @@ def test_indexes_that_lie_move_no_byte_out_of_its_slot(gpu, seed):
 @pytest.mark.parametrize("shape", [(64, 64), (90, 64)])
 def test_the_guards_see_a_decoder_that_believes_its_index(gpu, monkeypatch, shape):
     """Written onto the canvas, and into slots."""
-    monkeypatch.setattr(gpu_module, "_MAX_REGION", 20 * 90 * 64 * 3)
+    monkeypatch.setattr(nvjpeg_backend, "_MAX_REGION", 20 * 90 * 64 * 3)
     monkeypatch.setattr(decoder_module, "confirm_headers", lambda encoded, stored, *_: stored)
     headers = read_headers(Encoded.from_bytes(jpegs(20, *shape)))
     large = Encoded.from_bytes(jpegs(20, 200, 300))
