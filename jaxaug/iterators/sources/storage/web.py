@@ -400,7 +400,7 @@ class _Loop:
 
     def _ask(self, connection: Connection) -> None:
         """Ask for the next range on a connection that waits, or leave it to others."""
-        if not self._left:
+        if not (self._left and connection.waits):
             self._epoll.unregister(connection)
             _idle.add(self._host, connection)
             return

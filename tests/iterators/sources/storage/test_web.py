@@ -140,6 +140,28 @@ def test_one_thread_leaves_out_what_does_not_come_as_it_should(server, monkeypat
             assert np.isnan(seconds[number]) if number % 80 else seconds[number] == np.inf
 
 
+def test_what_comes_unasked_is_no_answer_to_one_thread(server, monkeypatch):
+    handler, url = server
+    store = WebStore(url, 1.0)
+    ranges, wanted = many(store, count=1)
+    ranges = {number: ranges[0] for number in range(8)}  # all alike
+    monkeypatch.setattr(web, "_MAX_AT_A_TIME", 1)  # one after the other
+    answer = handler.answer
+
+    def twice(self, body):
+        answer(self, body)
+        monkeypatch.setattr(handler, "contents", {"/a.bin": bytes(len(CONTENT))})
+        answer(self, body)
+        monkeypatch.setattr(handler, "contents", {"/a.bin": CONTENT})
+
+    monkeypatch.setattr(handler, "answer", twice)
+    monkeypatch.setattr(handler, "stamp", staticmethod(lambda content: {}))
+    monkeypatch.setattr(handler, "wbufsize", -1)  # both are sent in one piece
+    open_connections(url, 1)
+    store.read_many(ranges, lambda size: 2.0)
+    assert bytes(ranges[0].destination) == wanted[0]
+
+
 def test_a_server_that_sends_on_is_left_to_threads(server, monkeypatch):
     handler, url = server
     answer = handler.answer
