@@ -339,8 +339,8 @@ class SanitizeBoxes(Transform):
 
     Raises:
       ValueError: on a call, for a sample without "boxes", for an entry that should have a row per
-        box and has not, and for "labels", "area", "iscrowd", "masks" or "keypoints" that have one
-        but are not in `per_box`.
+        box and has not, and for "labels", "scores", "area", "iscrowd", "masks", "keypoints" or
+        another of the usual names that has one but is not in `per_box`.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -16,7 +16,11 @@ BOX_FORMATS = tuple(_COLUMNS)
 COUNTS = ("box_count", "boxes_length")  # as `Coco`, and as the other sources name it
 VALID = "boxes_valid"
 WEIGHTS = "box_weights"  # of `MixUp` and its kind
-_USUAL_COLUMNS = ("labels", "area", "iscrowd")  # of boxes, in COCO's and torchvision's samples
+# Columns of boxes in samples of COCO, Pascal VOC, torchvision, detectors and trackers.
+_USUAL_COLUMNS = (
+    *("labels", "classes", "category", "categories", "scores", "area", "areas", "iscrowd"),
+    *("difficult", "truncated", "occluded", "track_ids"),
+)
 _SIDE_POINTS = 32  # a chord of a 32nd of a side misses a bend by a hundredth of a pixel or so
 CORNERS = 8  # the numbers of an oriented box
 # After a mirror: the side that was the upper one stays it, and corners run clockwise again.

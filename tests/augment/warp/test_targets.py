@@ -234,6 +234,13 @@ def test_boxes_are_clipped_dropped_and_packed(count_name):
 TWO_OF_THREE = np.array([[0, 0, 0, 0], [1, 2, 9, 8], [3, 3, 9, 9]], np.float32)
 
 
+@pytest.mark.parametrize("name", ["scores", "areas", "difficult", "track_ids"])
+def test_columns_of_detectors_and_trackers_are_refused(name):
+    sample = {"image": IMAGE, "boxes": TWO_OF_THREE, name: np.arange(3, dtype=np.float32)}
+    with pytest.raises(ValueError, match=f"`{name}` has a row for each box"):
+        jax.eval_shape(A.SanitizeBoxes(), jax.random.key(0), sample)
+
+
 def test_entries_that_would_not_follow_their_boxes_are_refused():
     sample = {"image": IMAGE, "boxes": TWO_OF_THREE, "labels": np.arange(3, dtype=np.int32)}
     with pytest.raises(ValueError, match=r"`labels` has a row for each box .* per_box=\('labels',"):
