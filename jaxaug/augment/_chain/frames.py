@@ -13,7 +13,7 @@ from jaxaug.augment._base import Flag, Names, convert_fields
 from jaxaug.augment._chain.compose import Compose, as_transforms
 from jaxaug.augment._chain.progress import check_key
 from jaxaug.augment._chain.transform import Transform
-from jaxaug.augment._warp import Targets, box_columns
+from jaxaug.augment._warp import USUAL_COLUMNS, Targets, box_columns
 from jaxaug.augment._xla import vary_alike
 
 
@@ -34,9 +34,10 @@ class Frames:
     Returns:
       On a call `(key, frames)`, [T, H, W, C], frames; on `(key, sample)` a sample. What moves along
       has a row for each frame of each clip, before and after: "mask" [T, H, W], "masks" [T, n, H,
-      W], "boxes" [T, n, 4] and what they have beside them, such as "box_labels" [T, n], "keypoints"
-      [T, n, 2], and what `Compose(targets=)` names. "size" is int32[2] for all frames; after draws
-      for each frame it is int32[T, 2], of several clips [clips, ..., 2]. Other entries are kept.
+      W], "boxes" [T, n, 4] and what they have beside them, such as "box_labels" or "labels" [T, n],
+      "keypoints" [T, n, 2], and what `Compose(targets=)` names. "size" is int32[2] for all frames;
+      after draws for each frame it is int32[T, 2], of several clips [clips, ..., 2]. Other entries
+      are kept.
 
     Raises:
       ValueError: for anything but frames (t, h, w, channels), for an entry without a row for each
@@ -143,7 +144,8 @@ def _beside_boxes(sample: Sample) -> set[str]:
     if "boxes" not in sample:
         return set()
     frames, boxes = jnp.shape(sample["boxes"])[:-2], jnp.shape(sample["boxes"])[:-1]
-    names = {name for name in box_columns(sample) if jnp.shape(sample[name])[: len(boxes)] == boxes}
+    columns = box_columns(sample, USUAL_COLUMNS)
+    names = {name for name in columns if jnp.shape(sample[name])[: len(boxes)] == boxes}
     counted = jnp.shape(sample.get("box_count", 0)) == frames
     return names | {"box_count"} if counted else names
 

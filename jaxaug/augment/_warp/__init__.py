@@ -1,6 +1,7 @@
 """A geometric operator as a value, its resample, and what moves with an image."""
 
 from jaxaug.augment._warp.boxes import (
+    USUAL_COLUMNS,
     VALID,
     WEIGHTS,
     area,
@@ -54,6 +55,7 @@ from jaxaug.augment._warp.warp import (
 __all__ = [
     "BOXES_ELSEWHERE",
     "MASK_FILL",
+    "USUAL_COLUMNS",
     "VALID",
     "WEIGHTS",
     "Displacement",

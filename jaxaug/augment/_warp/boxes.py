@@ -17,7 +17,7 @@ COUNTS = ("box_count", "boxes_length")  # as `Coco`, and as the other sources na
 VALID = "boxes_valid"
 WEIGHTS = "box_weights"  # of `MixUp` and its kind
 # Columns of boxes in samples of COCO, Pascal VOC, torchvision, detectors and trackers.
-_USUAL_COLUMNS = (
+USUAL_COLUMNS = (
     *("labels", "classes", "category", "categories", "scores", "area", "areas", "iscrowd"),
     *("difficult", "truncated", "occluded", "track_ids"),
 )
@@ -304,7 +304,7 @@ def check_box_columns(transform: Any, sample: Sample) -> None:
     name = type(transform).__name__
     per_box = getattr(transform, "per_box", ())
     rows = jnp.shape(sample["boxes"])[:1]
-    for column in _USUAL_COLUMNS:
+    for column in USUAL_COLUMNS:
         if column not in per_box and jnp.shape(sample.get(column, 0)) == rows:
             raise ValueError(
                 f"`{column}` has a row for each box and would not go along with them: call it"

@@ -153,6 +153,18 @@ def test_columns_of_boxes_have_a_row_for_each_frame():
         A.Frames(A.SanitizeBoxes())(KEY, {**video, "box_labels": labels[0]})
 
 
+def test_labels_of_boxes_are_not_left_behind():
+    boxes = np.array([[[-9, -9, -5, -5], [3, 4, 9, 11]]] * COUNT, np.float32)
+    labels = np.array([[1, 2]] * COUNT, np.int32)
+    video = {"image": FRAMES, "boxes": boxes, "labels": labels}
+    with pytest.raises(ValueError, match="`labels` has a row for each box"):
+        A.Frames(A.SanitizeBoxes())(KEY, video)
+    out = A.Frames(A.SanitizeBoxes(per_box=["labels"]))(KEY, video)
+    np.testing.assert_array_equal(out["labels"], [[2, -1]] * COUNT)
+    shared = {**video, "labels": labels[:, 0]}  # of the frames themselves
+    np.testing.assert_array_equal(A.Frames(A.SanitizeBoxes())(KEY, shared)["labels"], [1] * COUNT)
+
+
 def test_views_of_clips_are_those_of_frames_with_keys_of_their_own():
     clips = np.stack([FRAMES, FRAMES[::-1]])
     small, large = A.Frames(A.RandomCrop((8, 9))), A.Frames(A.RandomCrop((12, 10)))
