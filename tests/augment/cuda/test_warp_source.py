@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from jaxaug import augment as A
-from jaxaug.augment._cuda import warp
-from jaxaug.augment._warp import interpolate
+from jaxaug.augment._cuda import choice, warp
 
 COMPILER = shutil.which("c++")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
@@ -122,7 +121,7 @@ def by_source(tmp_path, monkeypatch):
     def take(source: bool) -> None:
         monkeypatch.setattr(warp, "call", call)
         monkeypatch.setattr(
-            interpolate,
+            choice,
             "on_gpu",
             lambda kernel, xla, *operands: (kernel if source else xla)(*operands),
         )

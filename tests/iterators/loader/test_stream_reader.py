@@ -9,7 +9,7 @@ from jaxaug import Loader
 from jaxaug.iterators import FromIterable, Sequential
 from jaxaug.iterators.loader.columns import Form
 from jaxaug.iterators.loader.reader import BatchPlan
-from jaxaug.iterators.loader.state import Cursor
+from jaxaug.iterators.loader.state import BatchSpan, Cursor
 from jaxaug.iterators.loader.stream_reader import StreamReader
 from tests.iterators.loaders import jitter, one_device
 
@@ -48,9 +48,8 @@ def test_a_value_that_does_not_fit_is_of_the_record_that_has_it(images):
     reader = StreamReader(source=FromIterable([]))
     for local in ([0, 1], [2, 3]):
         plan = BatchPlan(4, np.array(local), False, None)
-        error = reader._make_batch(
-            [{"image": images[0], "label": 2**40}], plan, Cursor(0, 8), END
-        ).error
+        chunk = [{"image": images[0], "label": 2**40}]
+        error = reader._make_batch(chunk, plan, BatchSpan(0, 8, 1, END)).error
         assert isinstance(error, ValueError) and "in record 8: " in str(error)
 
 
@@ -69,8 +68,8 @@ def test_numbers_of_records_beyond_int32_are_an_error(images):
     reader = StreamReader(source=source, forms=forms)
     plan = BatchPlan(4, np.arange(4), True, None)
     chunk = [{"image": images[0], "label": 0}] * 4
-    last = reader._make_batch(chunk, plan, Cursor(0, 2**31 - 4), END)
+    last = reader._make_batch(chunk, plan, BatchSpan(0, 2**31 - 4, 4, END))
     assert last.error is None and last.indices.max() == 2**31 - 1
-    beyond = reader._make_batch(chunk, plan, Cursor(0, 2**31 - 3), END)
+    beyond = reader._make_batch(chunk, plan, BatchSpan(0, 2**31 - 3, 4, END))
     with pytest.raises(ValueError, match=r"`source` must yield at most 2\^31 records an epoch"):
         raise beyond.error  # type: ignore
