@@ -147,13 +147,12 @@ class KeepingReader(RecordReader):
 
     def _count_kept(self, group: list[ReadBatch]) -> int:
         """Return how many of the first batches calls can make at once: all rows are kept."""
-        found = list(itertools.takewhile(lambda batch: batch.error is None, group))
-        if len(found) < self.store.run:
-            return 0
-        kept, _ = self.store.find(np.stack([batch.indices for batch in found]))
-        whole = np.append(kept.all(axis=1), False)
-        first = int(np.argmin(whole))
-        return first - first % self.store.run
+        count = sum(1 for _ in itertools.takewhile(self._has_all, group))
+        return count - count % self.store.run
+
+    def _has_all(self, batch: ReadBatch) -> bool:
+        """Return True if all rows of a batch are kept."""
+        return batch.error is None and bool(self.store.find(batch.indices)[0].all())
 
     def _without_kept(self, batch: ReadBatch) -> ReadBatch:
         """Return a batch with padding in the rows that need not be read."""

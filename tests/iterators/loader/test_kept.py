@@ -292,6 +292,19 @@ def test_later_epochs_read_nothing(keep, on_error, kind):
         assert not source.reads and loader.stats["batches"] == 4 * len(loader)
 
 
+def test_a_record_that_must_be_read_is_looked_for_no_oftener_than_its_batch(keep, monkeypatch):
+    asked = []
+    find = kept.RecordStore.find
+    monkeypatch.setattr(
+        kept.RecordStore, "find", lambda self, rows: asked.append(rows.size) or find(self, rows)
+    )
+    source = InMemory(jpegs(4) * 16)
+    with Loader(source, batch_size=1, seed=3, sharding=devices(1), epochs=1, keep=keep) as loader:
+        asked.clear()
+        assert len(list(loader)) == len(source)
+    assert sum(asked) < 10 * len(source)
+
+
 def test_a_dropped_tail_is_read_when_its_turn_comes():
     source = Counted(jpegs(N))
     with Loader(source, 8, sharding=devices(1), keep="device") as loader:
