@@ -21,11 +21,13 @@ class Slices(NamedTuple):
 
     Attributes:
       known: bool[k], True where there is a slice.
+      whole: bool[k], it and those before it lie within the packet and have bytes, by their lengths.
       header, second: int64[k], its first two bytes.
       recovers: bool[k], a message before it says that decoding may begin here, of H.264.
     """
 
     known: np.ndarray
+    whole: np.ndarray
     header: np.ndarray
     second: np.ndarray
     recovers: np.ndarray
@@ -84,17 +86,18 @@ class References:
           offsets, sizes: int64[k], the place of each packet.
         """
         content = np.frombuffer(data, np.uint8)
-        known, header, second, recovers = np.zeros((4, len(offsets)), np.int64)
-        starts, left = offsets.copy(), np.arange(len(offsets))
+        known, broken, header, second, recovers = np.zeros((5, len(offsets)), np.int64)
+        starts, ends, left = offsets.copy(), offsets + sizes, np.arange(len(offsets))
         for _ in range(_MAX_UNITS):
             firsts = starts[left] + self._length_bytes
-            inside = firsts + 1 < (offsets + sizes)[left]
+            inside = firsts + 1 < ends[left]
             left, firsts = left[inside], firsts[inside]
             if not len(left):
                 break
             lengths = np.zeros(len(left), np.int64)
             for place in range(-self._length_bytes, 0):
                 lengths = lengths << 8 | content[firsts + place]
+            broken[left] |= (lengths < 1) | (firsts + lengths > ends[left])
             found = content[firsts].astype(np.int64)
             slices = self._is_slice(found)
             known[left[slices]] = 1
@@ -106,13 +109,14 @@ class References:
                 recovers[left[place]] |= _has_recovery_point(unit)
             starts[left] = firsts + lengths
             left = left[~slices]
-        return Slices(known == 1, header, second, recovers == 1)
+        return Slices(known == 1, broken == 0, header, second, recovers == 1)
 
     def keys(self, found: Slices, marked: np.ndarray) -> np.ndarray | None:
         """Return bool[k], True for packets that FFmpeg says decoding may begin with.
 
-        Those of HEVC are those that the container marks. Of H.264 it looks itself, and where a
-        message says so, at parameters, too: then nothing is said here.
+        Those of HEVC are those that the container marks. Of H.264 it looks itself, up to a length
+        that cannot be, and where a message says so, at parameters, too: then nothing is said here,
+        nor where slices are predicted, see `begins`.
 
         Args:
           found: of `first_slices`.
@@ -120,8 +124,9 @@ class References:
         """
         if self._hevc:
             return marked
-        begin = found.known & (found.header & 31 == _IDR)
-        return None if (found.recovers & ~begin).any() else begin
+        begin = found.known & found.whole & (found.header & 31 == _IDR)
+        doubtful = np.where(begin, _predicted(found.second), found.recovers)
+        return None if doubtful.any() else begin
 
     def idle(self, found: Slices, keys: np.ndarray) -> np.ndarray:
         """Return bool[k], True for packets that no other frame needs, by their slices."""

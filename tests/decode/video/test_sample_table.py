@@ -118,6 +118,26 @@ def test_damaged_tables_are_judged_as_by_demuxing(monkeypatch, name):
     assert 10 < enough < 110
 
 
+@pytest.mark.parametrize("start", ["00410118", "00000000"])
+def test_lengths_that_cannot_be_are_judged_as_by_demuxing(monkeypatch, start):
+    data = bytearray(kind("h264"))
+    table, _ = read(data)
+    key = int(table.offsets[np.flatnonzero(table.keys)[1]])
+    damage = bytes.fromhex(start)
+    data[key : key + len(damage)] = damage
+    check(monkeypatch, bytes(data))
+
+
+@pytest.mark.parametrize("packet, header", [(12, 0x65), (2, 0x05)])
+def test_key_packets_of_predicted_slices_are_judged_as_by_demuxing(monkeypatch, packet, header):
+    data = bytearray(kind("h264"))
+    table, _ = read(data)
+    assert table.keys[packet] == (packet == 12)
+    start = int(table.offsets[packet]) + 4
+    data[start : start + 2] = header, 0b11011111
+    check(monkeypatch, bytes(data))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["h264", "h264 open", "hevc", "variable rate"])
 def test_any_damage_in_front_of_the_packets(monkeypatch, name):
