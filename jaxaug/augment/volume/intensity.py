@@ -307,8 +307,8 @@ class Anisotropy(Intensity):
     def apply(self, params: AnisotropyDraw, volume: Array, info: VolumeInfo) -> Array:
         """Return the volume between the slices that are kept."""
         for axis in self.axes:
-            factor = jnp.where(params.axis == axis, params.factor, jnp.float32(1.0))
-            volume = _between_slices(volume, axis, factor)
+            thick = _between_slices(volume, axis, params.factor)
+            volume = jnp.where(params.axis == axis, thick, volume)
         return volume
 
 

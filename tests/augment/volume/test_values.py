@@ -213,6 +213,17 @@ def test_between_slices_that_are_kept_all_is_linear(axis, factor):
         np.testing.assert_array_equal(out, VOLUME)
 
 
+def test_what_is_not_finite_stays_in_its_line_across_slices():
+    given = VOLUME.copy()
+    given[1, 1, 1] = np.inf
+    anisotropy = vol.Anisotropy((2.0, 2.0))
+    params = anisotropy.make_params(KEY, augment.VolumeInfo(SHAPE))
+    changed = np.argwhere(~np.isfinite(anisotropy.apply(params, given, augment.VolumeInfo(SHAPE))))
+    others = np.delete(changed, int(params.axis), axis=1)
+    assert len(changed) > 0
+    assert (others == 1).all()
+
+
 def test_boxes_of_any_number_are_filled():
     dropout = vol.CoarseDropout((0, 3), (0.2, 0.5), fill=-1.0)
     run = jax.jit(jax.vmap(dropout, (0, None)))
