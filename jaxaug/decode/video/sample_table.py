@@ -46,6 +46,8 @@ def read_samples(
         return None
     if _count(tables[b"stsd"]) != 1 or not _count(tables[b"stss"]):
         return None
+    if not _sample_count(tables[b"stsz"]):
+        return None
     columns = [
         (each.pos, each.size, each.timestamp, each.is_keyframe, each.is_discard)
         for each in stream.index_entries
@@ -93,12 +95,20 @@ def _numbers(table: memoryview, first: int, count: int) -> np.ndarray:
     return np.frombuffer(content[: len(content) // 4 * 4], ">i4").astype(np.int64)
 
 
+def _sample_count(table: memoryview) -> int:
+    """Return how many samples a "stsz" has; 0 if they share a size, or it is cut.
+
+    Either may claim any number of them in a few bytes.
+    """
+    count = int.from_bytes(table[8:12], "big")
+    return 0 if _count(table) or len(table) < 12 + 4 * count else count
+
+
 def _same(table: memoryview, offsets: np.ndarray, sizes: np.ndarray, end: int) -> bool:
     """Return True if the index has all samples of a "stsz" once, with bytes within the file."""
-    count = int.from_bytes(table[8:12], "big")
+    count = _sample_count(table)
     return (
         len(offsets) == count > 0
-        and _count(table) == 0  # each has its own size
         and np.array_equal(_numbers(table, 12, count), sizes)
         and bool((np.diff(np.sort(offsets)) > 0).all())
         and bool((sizes > 0).all() and (offsets >= 0).all() and (offsets + sizes <= end).all())

@@ -2,11 +2,13 @@
 
 import dataclasses
 import random
+import types
 
 import numpy as np
 import pytest
 
 from jaxaug.decode.video import stream
+from jaxaug.decode.video.sample_table import read_samples
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.errors import DecodeError
 from tests.videos import KINDS, edited, kind, turned, video
@@ -150,3 +152,21 @@ def test_any_damage_in_front_of_the_packets(monkeypatch, name):
             place = rng.randrange(start, len(data))
             changed[place] = rng.choice([0, 1, 255, changed[place] ^ 1, rng.randrange(256)])
         check(monkeypatch, bytes(changed))
+
+
+@pytest.mark.parametrize("size, count", [(1, 10**8), (0, 10**8)])
+def test_samples_that_a_file_only_claims_are_not_listed(size, count):
+    """An index of them takes seconds and a gigabyte."""
+    data = bytearray(video(12, (64, 96)))
+    place = data.index(b"stsz") + 4
+    data[place + 4 : place + 12] = size.to_bytes(4, "big") + count.to_bytes(4, "big")
+
+    class Opened:
+        id = 1
+
+        @property
+        def index_entries(self):
+            raise AssertionError("the samples were listed")
+
+    references = types.SimpleNamespace(by_lengths=True)
+    assert read_samples(memoryview(data), Opened(), None, references) is None
