@@ -154,7 +154,8 @@ class RemoteReader:
     def _patience(self, size: int) -> float:
         """Return the seconds after which a request for so many bytes is given up."""
         limit = self._pace.limit(size)
-        return math.inf if limit is None else limit
+        # A byte now and then must not hold up all: threads go on with what is later than this.
+        return self._timeout if limit is None else limit
 
     def _note(self, size: int, seconds: float) -> bool:
         """Count a request of `WebStore.read_many`; return True if it has succeeded."""

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from jaxaug.iterators.sources.storage import web
+from jaxaug.iterators.sources.storage.files import DataFile
+from jaxaug.iterators.sources.storage.remote import RemoteReader
 from jaxaug.iterators.sources.storage.web import Failed, WebStore
 from tests.iterators.sources.packed.test_remote import Server, serving
 
@@ -138,6 +140,34 @@ def test_one_thread_leaves_out_what_does_not_come_as_it_should(server, monkeypat
             assert seconds[number] < 5 and bytes(each.destination) == wanted[number]
         else:
             assert np.isnan(seconds[number]) if number % 80 else seconds[number] == np.inf
+
+
+def test_a_server_that_trickles_does_not_hold_up_one_thread(server, monkeypatch):
+    handler, url = server
+    reader, over = RemoteReader(timeout=1.0), threading.Event()
+    etag = WebStore(url, 1.0).facts("a.bin").headers["etag"]
+    file = DataFile(f"{url}/a.bin", len(CONTENT), etag)
+    parts = [memoryview(bytearray(7_000)) for _ in range(8)]
+    assert reader.read(file, 0, parts[0]) == 7_000
+    open_connections(url, 8)
+
+    def trickle(self, content):
+        self.send_header("ETag", etag)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        for start in range(len(content)):
+            if over.wait(0.2):
+                break
+            self.wfile.write(content[start : start + 1])
+        self.close_connection = True
+
+    answer_with(monkeypatch, handler, trickle)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            found = pool.submit(reader.read_many, [file] * 8, [0] * 8, parts)
+            assert found.result(timeout=60) == [False] * 8
+        finally:
+            over.set()
 
 
 def test_what_comes_unasked_is_no_answer_to_one_thread(server, monkeypatch):
