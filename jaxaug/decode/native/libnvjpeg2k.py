@@ -15,7 +15,13 @@ from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint32, c_void_p
 import numpy as np
 
 from jaxaug.decode.native import cuda
-from jaxaug.decode.native.load_library import declare, load_library
+from jaxaug.decode.native.load_library import (
+    NotDecodedError,
+    check_decoded,
+    create,
+    declare,
+    load_library,
+)
 from jaxaug.decode.native.staging import Staging
 
 _TYPES = {1: 0, 2: 1}  # bytes of a number -> nvjpeg2kImageType_t: UINT8, UINT16
@@ -45,10 +51,6 @@ _PROTOTYPES: dict[str, tuple] = {
 }
 
 
-class _NotDecodedError(RuntimeError):
-    """A function of nvJPEG2000 did not succeed."""
-
-
 @functools.cache
 def load() -> ctypes.CDLL:
     """Return libnvjpeg2k with its prototypes set; it is loaded once.
@@ -63,14 +65,8 @@ def load() -> ctypes.CDLL:
         advice="pip install nvidia-nvjpeg2k-cu13, or -cu12.",
     )
     update = "Update nvidia-nvjpeg2k-cu13, or -cu12."
-    declare(loaded, _PROTOTYPES, check=_check, found_at=found_at, update=update)
+    declare(loaded, _PROTOTYPES, check=check_decoded, found_at=found_at, update=update)
     return loaded
-
-
-def _check(status: int, function, arguments: tuple) -> int:
-    if status:
-        raise _NotDecodedError(f"{function.__name__}: status {status}")
-    return status
 
 
 _handles: dict[int, c_void_p] = {}  # one for each GPU, which all threads share
@@ -80,14 +76,8 @@ _lock = threading.Lock()
 def _handle(ordinal: int) -> c_void_p:
     with _lock:
         if ordinal not in _handles:
-            _handles[ordinal] = _create("nvjpeg2kCreateSimple")
+            _handles[ordinal] = create(load().nvjpeg2kCreateSimple)
         return _handles[ordinal]
-
-
-def _create(function: str, *arguments) -> c_void_p:
-    made = c_void_p()
-    getattr(load(), function)(*arguments, ctypes.byref(made))
-    return made
 
 
 class Jpeg2000Decoder:
@@ -100,8 +90,8 @@ class Jpeg2000Decoder:
     def __init__(self, ordinal: int):
         cuda.set_device(ordinal)
         self._handle = _handle(ordinal)
-        self._state = _create("nvjpeg2kDecodeStateCreate", self._handle)
-        self._parsed = _create("nvjpeg2kStreamCreate")
+        self._state = create(load().nvjpeg2kDecodeStateCreate, self._handle)
+        self._parsed = create(load().nvjpeg2kStreamCreate)
         self._stream = cuda.create_stream()
         self._staging = Staging("for JPEG 2000")
         owned = (self._state, self._parsed, self._stream, self._staging)
@@ -122,14 +112,14 @@ class Jpeg2000Decoder:
         """
         try:
             return self._decode(bytes(data), shape, dtype)
-        except (_NotDecodedError, cuda.CudaError, MemoryError):
+        except (NotDecodedError, cuda.CudaError, MemoryError):
             return None
 
     def _decode(self, data: bytes, shape: tuple[int, int, int], dtype: np.dtype) -> np.ndarray:
         height, width, samples = shape
         plane = height * width * dtype.itemsize
         if samples > _MAX_SAMPLES:
-            raise _NotDecodedError(f"{samples} components")
+            raise NotDecodedError(f"{samples} components")
         library = load()
         library.nvjpeg2kStreamParse(self._handle, data, len(data), 0, 0, self._parsed)
         self._staging.reserve(samples * plane)

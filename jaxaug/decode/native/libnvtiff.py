@@ -8,13 +8,18 @@ import ctypes
 import functools
 import threading
 import weakref
-from collections.abc import Callable
 from ctypes import POINTER, c_int, c_int32, c_size_t, c_uint16, c_uint32, c_void_p
 
 import numpy as np
 
 from jaxaug.decode.native import cuda, lzw_check
-from jaxaug.decode.native.load_library import declare, load_library
+from jaxaug.decode.native.load_library import (
+    NotDecodedError,
+    check_decoded,
+    create,
+    declare,
+    load_library,
+)
 from jaxaug.decode.native.staging import Staging
 
 
@@ -71,10 +76,6 @@ _PROTOTYPES: dict[str, tuple] = {
 }
 
 
-class _NotDecodedError(RuntimeError):
-    """A function of nvTIFF did not succeed."""
-
-
 @functools.cache
 def load() -> ctypes.CDLL:
     """Return libnvtiff with its prototypes set; it is loaded once.
@@ -89,20 +90,8 @@ def load() -> ctypes.CDLL:
         advice="pip install nvidia-nvtiff-cu13.",
     )
     update = "Update nvidia-nvtiff-cu13 to 0.8 or later."
-    declare(loaded, _PROTOTYPES, check=_check, found_at=found_at, update=update)
+    declare(loaded, _PROTOTYPES, check=check_decoded, found_at=found_at, update=update)
     return loaded
-
-
-def _check(status: int, function: Callable, arguments: tuple) -> int:
-    if status:
-        raise _NotDecodedError(f"{function.__name__}: status {status}")
-    return status
-
-
-def _create(function: str, *arguments) -> c_void_p:
-    made = c_void_p()
-    getattr(load(), function)(*arguments, ctypes.byref(made))
-    return made
 
 
 _lock = threading.Lock()  # one thread compiles, and imports cuda.core
@@ -123,7 +112,7 @@ class TiffDecoder:
         self._stream = cuda.create_stream()
         self._decoder = c_void_p()
         load().nvtiffDecoderCreateSimple(ctypes.byref(self._decoder), self._stream)
-        self._params = _create("nvtiffDecodeParamsCreate")
+        self._params = create(load().nvtiffDecodeParamsCreate)
         self._file = Staging("for TIFF")
         self._pixels = Staging("for TIFF")
         owned = (self._decoder, self._params, self._stream, (self._file, self._pixels))
@@ -153,7 +142,7 @@ class TiffDecoder:
         try:
             table = self._upload(data, parts)
             return self._decode(len(data), table, shape, dtype, start)
-        except (_NotDecodedError, cuda.CudaError, MemoryError):
+        except (NotDecodedError, cuda.CudaError, MemoryError):
             return None
 
     def _upload(self, data: memoryview, parts: np.ndarray) -> np.ndarray:
@@ -176,7 +165,7 @@ class TiffDecoder:
     ) -> np.ndarray:
         height, width, samples = shape
         pitch = width * samples * dtype.itemsize
-        opened = _create("nvtiffStreamOpen", self._file.address + table.nbytes, size)
+        opened = create(load().nvtiffStreamOpen, self._file.address + table.nbytes, size)
         try:
             _check_info(opened, start, shape, dtype)
             self._check_parts(table)
@@ -196,21 +185,21 @@ class TiffDecoder:
         return pixels.view(dtype).reshape(shape)
 
     def _check_parts(self, table: np.ndarray) -> None:
-        """Raise _NotDecodedError unless all parts are whole, of which nvTIFF tells nothing."""
+        """Raise NotDecodedError unless all parts are whole, of which nvTIFF tells nothing."""
         lzw_check.check(self._kernel, self._file.pointer, len(table), self._stream)
         self._file.to_host(table.nbytes, self._stream)
         cuda.call("cudaStreamSynchronize", self._stream)
         if not table["whole"].all():
-            raise _NotDecodedError("damaged LZW")
+            raise NotDecodedError("damaged LZW")
 
 
 def _check_info(opened: c_void_p, start: int, shape: tuple[int, int, int], dtype: np.dtype) -> None:
-    """Raise _NotDecodedError where nvTIFF would write other numbers than there is memory for."""
+    """Raise NotDecodedError where nvTIFF would write other numbers than there is memory for."""
     info = _Info()
     load().nvtiffStreamGetImageInfo(opened, start, ctypes.byref(info))
     bits = 8 * dtype.itemsize * shape[2]
     if (info.height, info.width, info.samples, info.bits) != (*shape, bits):
-        raise _NotDecodedError(f"{info.width} x {info.height} pixels of {info.bits} bits")
+        raise NotDecodedError(f"{info.width} x {info.height} pixels of {info.bits} bits")
 
 
 def _destroy(decoder: c_void_p, params: c_void_p, stream: int, memory: tuple[Staging, ...]) -> None:

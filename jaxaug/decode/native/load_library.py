@@ -12,6 +12,10 @@ class LibraryError(ImportError):
     """A native library is missing, too old, or does not run here; the message says what to do."""
 
 
+class NotDecodedError(RuntimeError):
+    """A library did not decode an image: the host does, or tells its damage."""
+
+
 def load_library(
     names: Sequence[str], folders: Sequence[str], variable: str, advice: str
 ) -> tuple[ctypes.CDLL, str]:
@@ -70,6 +74,24 @@ def declare(
         function.argtypes = arguments
         function.restype = ctypes.c_int
         function.errcheck = check
+
+
+def check_decoded(status: int, function: Any, arguments: tuple) -> int:
+    """Return a status of 0; a `check` of `declare` for libraries that decode for host threads.
+
+    Raises:
+      NotDecodedError: it is another.
+    """
+    if status:
+        raise NotDecodedError(f"{function.__name__}: status {status}")
+    return status
+
+
+def create(function: Any, *arguments: Any) -> ctypes.c_void_p:
+    """Return the handle that a function writes to its last argument."""
+    made = ctypes.c_void_p()
+    function(*arguments, ctypes.byref(made))
+    return made
 
 
 def _in_wheels(names: Sequence[str], folders: Sequence[str]) -> list[str]:

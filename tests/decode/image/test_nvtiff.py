@@ -16,7 +16,7 @@ import tifffile
 from jaxaug import decode
 from jaxaug.decode.image.deep import tiff as reader
 from jaxaug.decode.image.deep.gpu import decode_by
-from jaxaug.decode.native import cuda, libnvtiff, lzw_check
+from jaxaug.decode.native import cuda, libnvtiff, load_library, lzw_check
 from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.native.lzw_check import PART
 from tests.decode.image.deep.files import numbers, tiff
@@ -129,7 +129,7 @@ class FakeLibrary:
         try:
             pixels = self._page(opened, self.region.directory).asarray()
         except Exception:
-            raise libnvtiff._NotDecodedError("status 3") from None
+            raise load_library.NotDecodedError("status 3") from None
         image = image._obj
         assert image.pitches[0] == pixels.nbytes // len(pixels)
         ctypes.memmove(image.planes[0], pixels.ctypes.data, pixels.nbytes)
@@ -244,16 +244,16 @@ def test_the_library_has_what_is_declared():
     except LibraryError:
         pytest.skip("needs nvTIFF")
     data = np.frombuffer(tiff(IMAGE), np.uint8)
-    opened = libnvtiff._create("nvtiffStreamOpen", data.ctypes.data, data.size)
+    opened = load_library.create(libnvtiff.load().nvtiffStreamOpen, data.ctypes.data, data.size)
     libnvtiff._check_info(opened, int(data[4:8].view("<u4")[0]), IMAGE.shape, IMAGE.dtype)
     with pytest.raises(RuntimeError, match="450 x 410 pixels of 48 bits"):
         libnvtiff._check_info(opened, 0, (32, 450, 3), IMAGE.dtype)
-    params = libnvtiff._create("nvtiffDecodeParamsCreate")
+    params = load_library.create(libnvtiff.load().nvtiffDecodeParamsCreate)
     library.nvtiffDecodeParamsSetRegions(params, libnvtiff._Region(8, 0, 0, 0, 0), 1)
     library.nvtiffDecodeParamsDestroy(params)
     library.nvtiffStreamClose(opened)
     with pytest.raises(RuntimeError, match="nvtiffStreamOpen: status"):
-        libnvtiff._create("nvtiffStreamOpen", data[8:].ctypes.data, 8)
+        load_library.create(libnvtiff.load().nvtiffStreamOpen, data[8:].ctypes.data, 8)
 
 
 @pytest.mark.gpu
