@@ -5,7 +5,7 @@ That is done outside of the GIL, for less processor time than a client that hand
 
 import math
 import re
-import select
+import selectors
 import ssl
 import threading
 import time
@@ -377,31 +377,31 @@ class _Loop:
         self._coming: dict[int, _Coming] = {}
         self._seconds: dict[int, float] = {}
         self.failures: list[Failed] = []
-        self._epoll = select.epoll()
+        self._waiting = selectors.DefaultSelector()
 
     def run(self, connections: list[Connection]) -> dict[int, float]:
         """Return what `WebStore.read_many` does."""
         look = time.monotonic()
         try:
             for connection in connections:
-                self._epoll.register(connection, select.EPOLLIN)
+                self._waiting.register(connection, selectors.EVENT_READ)
                 self._ask(connection)
             while self._coming:
-                for descriptor, _ in self._epoll.poll(_LOOK_SECONDS):
-                    self._advance(self._coming[descriptor])
+                for key, _ in self._waiting.select(_LOOK_SECONDS):
+                    self._advance(self._coming[key.fd])
                 if time.monotonic() > look + _LOOK_SECONDS:
                     look = time.monotonic()
                     self._drop_late(look)
         finally:
             for each in self._coming.values():
                 each.connection.close()
-            self._epoll.close()
+            self._waiting.close()
         return self._seconds
 
     def _ask(self, connection: Connection) -> None:
         """Ask for the next range on a connection that waits, or leave it to others."""
         if not (self._left and connection.waits):
-            self._epoll.unregister(connection)
+            self._waiting.unregister(connection)
             _idle.add(self._host, connection)
             return
         number = self._left.popleft()
@@ -412,7 +412,7 @@ class _Loop:
             connection.begin("GET", self._targets[number], asked)
         except OSError:
             self._seconds[number] = math.nan
-            connection.close()
+            self._close(connection)
             return
         self._coming[connection.fileno()] = _Coming(
             number, wanted, connection, self._patience(size)
@@ -438,7 +438,11 @@ class _Loop:
     def _drop(self, coming: _Coming, seconds: float) -> None:
         self._seconds[coming.number] = seconds
         del self._coming[coming.connection.fileno()]
-        coming.connection.close()
+        self._close(coming.connection)
+
+    def _close(self, connection: Connection) -> None:
+        self._waiting.unregister(connection)
+        connection.close()
 
 
 def _fill(answer: Answer, destination: memoryview) -> None:
