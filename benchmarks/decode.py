@@ -27,7 +27,7 @@ from rate import rate
 from raw_nvjpeg import by_sampling, raw_engines, raw_hybrid, raw_together
 from rivals import DaliProcess, dali_latency, dali_rate, nvimgcodec_rate, simplejpeg_rate
 
-from jaxaug.decode import Decoder, Encoded
+from jaxaug.decode import Decoder, Encoded, read_headers
 from jaxaug.decode.native import cuda, libnvjpeg
 
 WARM_UP_BATCHES = 8
@@ -263,8 +263,21 @@ def images_of(args: argparse.Namespace) -> list[bytes]:
     return [reencode(image, args.quality_420) for image in images] if args.quality_420 else images
 
 
+def within(canvas: tuple[int, int], images: list[bytes]) -> list[bytes]:
+    """Return the images that fit the canvas as they are."""
+    headers = read_headers(Encoded.from_bytes(images))
+    fits = (headers.original_size() <= canvas).all(axis=1)
+    return list(itertools.compress(images, fits))
+
+
 def print_latency(images: list[bytes], args: argparse.Namespace) -> None:
-    """Print the latency of jaxaug and DALI at each batch size."""
+    """Print the latency of jaxaug and DALI at each batch size.
+
+    They get the images that fit the canvas: others DALI does not shrink to it as jaxaug does.
+    """
+    images = within(tuple(args.canvas), images)
+    if args.latency:
+        print(f"latency with the {len(images)} images of at most {args.canvas}")
     for batch in args.latency:
         with Decoder(
             tuple(args.canvas), backend="nvjpeg", devices=jax.local_devices()[:1]
