@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,7 @@ def open_torchvision(format: str, threads: int) -> Callable[[], Any]:
 
 
 def has_gpu() -> bool:
-    return os.path.exists("/dev/nvidia0")
+    return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def row_of(batch: Any, row: int) -> np.ndarray:
