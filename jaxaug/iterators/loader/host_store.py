@@ -91,7 +91,7 @@ class HostStore(RecordStore):
         extents = self._tree.flatten_up_to(self._rows.extents(values))
         for slots, value, extent in zip(self._slots, self._tree.flatten_up_to(values), extents):
             shards = value if isinstance(value, list) else [value]
-            column = np.concatenate([np.asarray(each) for each in shards])
+            column = np.concatenate([_copied(each) for each in shards])
             slots.write(places, column[good], None if extent is None else extent[good])
         return ()
 
@@ -134,6 +134,17 @@ class HostStore(RecordStore):
         """Return slots for each column."""
         check_space("host", self.nbytes, self._planned, free_host_bytes())
         return [RowSlots(each, tight=is_tight) for each, is_tight in zip(columns, tight)]
+
+
+def _copied(values: Any) -> np.ndarray:
+    """Return values of a batch on the host.
+
+    JAX keeps what it has copied to the host beside the array, and an array of canvases is the same
+    one when engines have written the next batch.
+    """
+    if isinstance(values, jax.Array):
+        values = jax.device_put(values, values.sharding, may_alias=False)
+    return np.asarray(values)
 
 
 def _values(rows: dict[str, Any]) -> dict[str, Any]:
