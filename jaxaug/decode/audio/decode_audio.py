@@ -28,8 +28,8 @@ def decode_audio(
     `decode.Audio`, which makes batches of clips at one rate.
 
     Args:
-      data: the bytes of a file: WAV, AIFF, AU, CAF, SPHERE, FLAC, MP3, Ogg Vorbis, Opus, AAC or
-        M4A, by content; see `decode.Audio` for what each needs.
+      data: the bytes of a file: WAV, AIFF, AU, CAF, SPHERE, FLAC, MP3, Ogg Vorbis, Opus, AAC,
+        M4A, WMA or a video, by content; see `decode.Audio` for what each needs.
       start: where the window begins, in seconds.
       seconds: its length, of which what lies behind the end of the sound is left out; None for all
         that follows.

@@ -7,7 +7,7 @@ from jaxaug.decode.audio import chunks, mp3, ogg, opus
 from jaxaug.decode.audio.facts import AudioError, Header
 from jaxaug.decode.audio.libraries import soundfile
 from jaxaug.decode.audio.stream import stream_header
-from jaxaug.decode.video.container import EBML, FIRST_BOXES
+from jaxaug.decode.video.container import container_at
 
 _W64 = b"riff" + bytes.fromhex("2e91cf11a5d628db04c10000")
 _MAX_CHANNELS = 64
@@ -72,7 +72,7 @@ def _known(start: bytes, data: memoryview) -> Header:
         stream = mp3.find_frames(data)
         # miniaudio decodes to 16 bits.
         return Header("mp3", stream.rate, stream.channels, stream.frames, 16, table=stream)
-    if start[4:8] in FIRST_BOXES or name == EBML or (name, form) == (b"RIFF", b"AVI "):
+    if container_at(data) is not None:
         return stream_header(data)
     raise AudioError(
         "it is no WAV, RF64, W64, AIFF, AU, CAF, SPHERE, FLAC, MP3, Ogg Vorbis, Opus, AAC or M4A:"
@@ -103,7 +103,7 @@ def _ogg(data: memoryview) -> Header:
     if packet.startswith(b"OpusHead"):
         stream = opus.find_stream(data)
         return Header("opus", stream.rate, stream.channels, stream.frames, table=stream)
-    raise AudioError("it is Ogg, but neither Vorbis nor Opus")
+    return stream_header(data)  # of a video, or of another codec
 
 
 def _blocks(data: memoryview, header: Header) -> Header:

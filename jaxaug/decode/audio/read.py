@@ -111,7 +111,7 @@ def _opus(data: memoryview, header: Header, first: int, count: int, exact: bool)
 def _stream(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
     with SoundStream(data) as stream:
         samples = stream.read(first, count)
-    return samples if exact else to_floats(samples)
+    return to_int16(samples) if exact else samples
 
 
 def _flac(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:

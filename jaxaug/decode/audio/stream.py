@@ -1,4 +1,4 @@
-"""Sound that FFmpeg reads: AAC, M4A, Matroska, and the sound of a video, by the times of its
+"""Sound that FFmpeg reads: AAC, M4A, Matroska, WMA, and the sound of a video, by the times of its
 packets.
 """
 
@@ -19,9 +19,13 @@ _IO_BYTES = 1 << 18  # read at a time
 _MAX_PACKETS = 20_000_000  # of a sound: days of it
 _LEAD = (0.1, 4096)  # seconds and samples before a window that codecs need
 _LEAD_OF_OPUS = (1.0, 0)  # see `opus.py`
+_READ_FROM_START = ("mpeg", "ogg")  # a seek may end within a packet, or tell wrong times
 _MAX_PLANES = 7  # behind more of them PyAV takes what lies there for another one, and crashes
 _LOOKED_AT = 4  # frames, whose length is that of all but the first
-_SAME_TIME = 0.003  # seconds within which packets follow each other, as Matroska rounds to 1 ms
+# Seconds within which packets follow each other: Matroska rounds to 1 ms, and of the frames that
+# share a packet of MPEG-PS one may have the time of its neighbor.
+_SAME_TIME = {"mpeg": 0.05}
+_ROUNDED = 0.003
 _SCALES = {"u8": 2.0**-7, "s16": 2.0**-15, "s32": 2.0**-31, "s64": 2.0**-63}
 
 
@@ -131,10 +135,14 @@ class SoundStream:
         self._open_again()
         try:
             frames = itertools.islice(self._container.decode(self._stream), _LOOKED_AT)
-            first, *others = [frame.samples for frame in frames] or [0]
+            first, *others = [*frames] or [None]
         except self._failures as error:
             raise _damaged(error) from None
-        return (first % others[0], others[0]) if len(set(others)) == 1 else None
+        lengths = {frame.samples for frame in others}
+        if len(lengths) != 1:
+            return None
+        (length,) = lengths
+        return (self._place(first) + first.samples) % length, length
 
     def _frames_by_times(self) -> int:
         """Return the samples of each channel by the times of all packets."""
@@ -150,15 +158,12 @@ class SoundStream:
         return max(0, round((end - self.first) * self.rate))
 
     def read(self, first: int, count: int) -> np.ndarray:
-        """Return samples [count, channels] from one on, zero where there are none.
-
-        Returns:
-          int16 where FFmpeg has that, else float32.
+        """Return samples float32[count, channels] from one on, zero where there are none.
 
         Raises:
           AudioError: they cannot be decoded.
         """
-        samples = np.zeros((count, self.channels), np.int16 if self.kind == "s16" else np.float32)
+        samples = np.zeros((count, self.channels), np.float32)
         try:
             opus = self._stream.codec_context.codec.canonical_name == "opus"
             seconds, lead = _LEAD_OF_OPUS if opus else _LEAD
@@ -183,39 +188,43 @@ class SoundStream:
         """Yield what is decoded from a packet at or before a time of the sound on, with the number
         of the first sample of each.
         """
-        grid = self._grid if seconds > 0 else None
-        if seconds > 0:
+        sought = seconds > 0 and self._options["format"] not in _READ_FROM_START
+        grid = self._grid if sought else None
+        if sought:
             place = round((self.first + seconds) / self._step)
             self._container.seek(place, stream=self._stream, backward=True)
         else:
             self._open_again()
+        same_time = _SAME_TIME.get(self._options["format"], _ROUNDED)
         following = None
         for frame in self._container.decode(self._stream):
             if frame.layout.nb_channels != self.channels or frame.sample_rate != self.rate:
                 raise AudioError("it is damaged: its rate or its channels change")
             place = following
             if frame.pts is not None:
-                place = round((frame.pts * float(frame.time_base) - self.first) * self.rate)
+                place = self._place(frame)
                 near = following
                 if near is None and grid is not None:
                     near = grid[0] + round((place - grid[0]) / grid[1]) * grid[1]
-                if near is not None and abs(place - near) <= _SAME_TIME * self.rate:
+                if near is not None and abs(place - near) <= same_time * self.rate:
                     place = near
             found = _samples_of(frame)
             following = (place or 0) + len(found)
             yield place or 0, found
 
+    def _place(self, frame: Any) -> int:
+        """Return the number of the first sample of a frame by its time."""
+        return round(((frame.pts or 0) * float(frame.time_base) - self.first) * self.rate)
+
 
 def _samples_of(frame: Any) -> np.ndarray:
-    """Return the samples [n, channels] of a frame: int16, or float32 in [-1, 1]."""
+    """Return the samples float32[n, channels] of a frame, in [-1, 1]."""
     channels = frame.layout.nb_channels
     if frame.format.is_planar and channels > _MAX_PLANES:
         (frame,) = av().AudioResampler(frame.format.packed).resample(frame)
     values = frame.to_ndarray()
     values = values.T if frame.format.is_planar else values.reshape(-1, channels)
     kind = frame.format.name.removesuffix("p")
-    if kind == "s16":
-        return values
     if kind == "u8":
         values = values.astype(np.float32) - 128
     return values.astype(np.float32) * np.float32(_SCALES.get(kind, 1.0))

@@ -6,13 +6,14 @@ other files and addresses.
 
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from jaxaug.errors import DecodeError
 
-FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")
+_FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")
 _MAX_BOXES = 100_000  # looked at; a fragmented hour has thousands
 _TRACK_HEADER = 84  # bytes of a "tkhd" at least
-EBML = b"\x1aE\xdf\xa3"
+_EBML = b"\x1aE\xdf\xa3"
 _SEGMENT = b"\x18S\x80g"
 _ASF = bytes.fromhex("3026b2758e66cf11a6d900aa")
 # Bytes of a packet of MPEG-TS, and of a file before its first byte: ISO 13818-1; on Blu-ray discs a
@@ -22,38 +23,42 @@ _SYNC = 0x47
 _PROBED = 5  # packets of MPEG-TS
 
 
-def find_container(data: memoryview) -> str:
-    """Return FFmpeg's name of the container of a file, as "mov" for MP4.
-
-    Raises:
-      DecodeError: it is none of them, or is cut.
+def container_at(data: memoryview) -> str | None:
+    """Return FFmpeg's name of the container that begins a file, as "mov" for MP4; None for none.
 
     Example:
-      >>> find_container(memoryview(b"RIFF" + bytes([4, 0, 0, 0]) + b"AVI "))
+      >>> container_at(memoryview(b"RIFF" + bytes([4, 0, 0, 0]) + b"AVI "))
       'avi'
     """
     head = bytes(data[:12])
-    if not head:
-        raise DecodeError("the file is empty")
-    if head[4:8] in FIRST_BOXES:
-        _check_boxes(data)
+    if head[4:8] in _FIRST_BOXES:
         return "mov"
-    if head[:4] == EBML:
-        _check_segment(data)
-        return "matroska"
     if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
-        _check_end(data, 8 + int.from_bytes(head[4:8], "little"))
         return "avi"
-    if _is_transport(data):
+    if _transport_size(data):
         return "mpegts"
-    for begin, (name, first, size_at) in _OF_PARTS.items():
-        if head.startswith(begin[: len(head)]):
-            _check_parts(data, first, size_at)
+    for begin, name in _BEGINNINGS.items():
+        if head and head.startswith(begin[: len(head)]):
             return name
-    raise DecodeError(
-        "it is no video: neither MP4 or MOV, Matroska or WebM, AVI, MPEG-TS or PS, FLV, Ogg, ASF or"
-        " WMV, nor IVF"
-    )
+    return None
+
+
+def find_container(data: memoryview) -> str:
+    """Return FFmpeg's name of the container of a whole file.
+
+    Raises:
+      DecodeError: it is none of them, or is cut.
+    """
+    if not len(data):
+        raise DecodeError("the file is empty")
+    kind = container_at(data)
+    if kind is None:
+        raise DecodeError(
+            "it is no video: neither MP4 or MOV, Matroska or WebM, AVI, MPEG-TS or PS, FLV, Ogg,"
+            " ASF or WMV, nor IVF"
+        )
+    _CHECKS[kind](data)
+    return kind
 
 
 def _check_end(data: memoryview, end: int) -> None:
@@ -148,18 +153,24 @@ def _read_size(data: memoryview, start: int) -> tuple[int | None, int]:
     return (None if size == mask else size), start + length
 
 
-def _is_transport(data: memoryview) -> bool:
-    """Return True for packets of MPEG-TS, each of which begins with the same byte.
-
-    Raises:
-      DecodeError: the last one is cut.
-    """
+def _transport_size(data: memoryview) -> int:
+    """Return the bytes of a packet of MPEG-TS, each of which begins with one byte; 0 for others."""
     for size, before in _TRANSPORT:
         begins = range(before, len(data), size)[:_PROBED]
         if len(begins) > 1 and all(data[begin] == _SYNC for begin in begins):
-            _check_end(data, -(-len(data) // size) * size)
-            return True
-    return False
+            return size
+    return 0
+
+
+def _check_packets(data: memoryview) -> None:
+    """Raise DecodeError where the last packet of MPEG-TS is cut."""
+    size = _transport_size(data)
+    _check_end(data, -(-len(data) // size) * size)
+
+
+def _check_list(data: memoryview) -> None:
+    """Check the length of an AVI."""
+    _check_end(data, 8 + int.from_bytes(data[4:8], "little"))
 
 
 def _check_parts(
@@ -229,11 +240,22 @@ def _check_name(data: memoryview, start: int, name: bytes) -> None:
         raise DecodeError(f"its parts are damaged at byte {start}")
 
 
-# By their first bytes: FFmpeg's name, the place of the first part, and what tells its size.
-_OF_PARTS = {
-    b"FLV\1": ("flv", 9, _tag_size),
-    b"OggS": ("ogg", 0, _page_size),
-    b"\0\0\1\xba": ("mpeg", 0, _pack_size),
-    _ASF: ("asf", 0, _object_size),
-    b"DKIF\0\0\x20\0": ("ivf", 32, _frame_size),
+_BEGINNINGS = {
+    _EBML: "matroska",
+    b"FLV\1": "flv",
+    b"OggS": "ogg",
+    b"\0\0\1\xba": "mpeg",
+    _ASF: "asf",
+    b"DKIF\0\0\x20\0": "ivf",
+}
+_CHECKS: dict[str, Callable[[memoryview], None]] = {
+    "mov": _check_boxes,
+    "matroska": _check_segment,
+    "avi": _check_list,
+    "mpegts": _check_packets,
+    "flv": partial(_check_parts, first=9, size_at=_tag_size),
+    "ogg": partial(_check_parts, first=0, size_at=_page_size),
+    "mpeg": partial(_check_parts, first=0, size_at=_pack_size),
+    "asf": partial(_check_parts, first=0, size_at=_object_size),
+    "ivf": partial(_check_parts, first=32, size_at=_frame_size),
 }

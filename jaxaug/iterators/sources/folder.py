@@ -45,7 +45,7 @@ _SOUNDS = (
     ".caf",
     ".sph",
 )
-_SOUNDS += (".flac", ".mp3", ".ogg", ".oga", ".opus", ".aac", ".m4a")
+_SOUNDS += (".flac", ".mp3", ".ogg", ".oga", ".opus", ".aac", ".m4a", ".wma")
 _MAX_SHOWN_NAMES = 5  # names in an error
 _PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 

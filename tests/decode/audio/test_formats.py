@@ -45,6 +45,7 @@ def by_ffmpeg(samples, rate, codec, container):
     buffer = io.BytesIO()
     with av.open(buffer, "w", format=container) as file:
         stream = file.add_stream(codec, rate=rate, layout=layout)
+        stream.bit_rate = 128_000
         context = stream.codec_context
         packed = np.ascontiguousarray(samples, np.float32).reshape(1, -1)
         frame = av.AudioFrame.from_ndarray(packed, format="flt", layout=layout)
@@ -203,6 +204,40 @@ def test_windows_where_times_are_milliseconds(codec, container, rate, added):
         tolerance = {"aac": 5e-4, "libopus": 1e-6}.get(codec, 0)
         part = whole[start : start + 1500]
         np.testing.assert_allclose(window, part, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "codec, container",
+    [
+        ("mp2", "mpegts"),
+        ("mp2", "mpeg"),
+        ("ac3", "vob"),
+        ("aac", "flv"),
+        ("wmav2", "asf"),
+        ("flac", "ogg"),
+    ],
+)
+def test_sounds_of_other_containers(codec, container):
+    """All of them begin where their first packet's time is, and windows are parts of the whole."""
+    data = by_ffmpeg(wave(1, 4 * 48_000, 2, 48_000), 48_000, codec, container)
+    with av.open(io.BytesIO(data)) as file:
+        stream = file.streams.audio[0]
+        first = stream.start_time or 0
+        frames = [*file.decode(stream)]
+    begin = round((frames[0].pts - first) * frames[0].time_base * 48_000)
+    scale = 2.0**15 if "16" in frames[0].format.name else 1.0
+    expected = np.concatenate([frame.to_ndarray().reshape(-1, frame.samples).T for frame in frames])
+    if not frames[0].format.is_planar:
+        expected = np.concatenate([frame.to_ndarray().reshape(-1, 2) for frame in frames])
+    header, whole = all_of(data)
+    assert (header.rate, header.channels, header.frames) == (48_000, 2, begin + len(expected))
+    np.testing.assert_array_equal(whole[begin:], expected / np.float32(scale))
+    assert not whole[:begin].any()
+    for start in (1, 40_000, 99_999, 170_001):
+        window = read_window(memoryview(data), header, start, start + 5000, exact=False)
+        # FFmpeg's decoders of AAC and AC-3 draw noise, that of MP2 dithers.
+        tolerance = 0 if codec in ("flac", "wmav2") else 3e-4
+        np.testing.assert_allclose(window, whole[start : start + 5000], rtol=0, atol=tolerance)
 
 
 def test_eight_channels_of_ffmpeg():
