@@ -13,7 +13,6 @@ from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.host.canvas_pool import CanvasPool
 from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, write_planes
 from jaxaug.decode.video.stream import VideoFile, import_av
-from jaxaug.decode.video.table import Run
 from jaxaug.errors import DecodeError
 
 _FREE_BATCHES = 3  # whose memory waits for others
@@ -131,7 +130,7 @@ def _pictures(video: VideoFile, numbers: np.ndarray) -> Iterator[tuple[int, Any]
             raise DecodeError(f"FFmpeg cannot decode it: {reason}") from None
 
 
-def _decode_run(video: VideoFile, run: Run) -> Iterator[Any]:
+def _decode_run(video: VideoFile, run: np.ndarray) -> Iterator[Any]:
     """Yield the frames of PyAV that a run gives; `pts` is the number of the packet of each."""
     table = video.table
     make_packet = import_av().Packet

@@ -1,6 +1,7 @@
 """Tables of videos for an index, so that a clip needs no look at its container."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ from jaxaug.decode.video.planes import planes_of, seen
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Table
 from jaxaug.errors import DecodeError
+
+_MAX_TABLES = 32  # kept: files of which a batch has several clips, and what was just planned
 
 
 class StoredVideos(NamedTuple):
@@ -60,6 +63,7 @@ def _read(data: memoryview) -> bytes:
     return table.to_bytes() if same else b""
 
 
+@functools.lru_cache(_MAX_TABLES)
 def table_of(stored: bytes) -> Table | None:
     """Return a table that an index has stored; None for none."""
     return Table.from_bytes(stored) if stored else None

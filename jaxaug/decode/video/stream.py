@@ -14,7 +14,7 @@ from jaxaug.decode.video.container import find_container, is_mirrored
 from jaxaug.decode.video.fields import SecondFields
 from jaxaug.decode.video.references import References
 from jaxaug.decode.video.sample_table import read_samples
-from jaxaug.decode.video.table import NONE, Codec, Run, Table
+from jaxaug.decode.video.table import NONE, Codec, Table
 from jaxaug.errors import DecodeError
 
 _MAX_PACKETS = 1_000_000  # of a video: nine hours at 30 frames/s
@@ -85,17 +85,15 @@ class VideoFile:
             self._context = make_context(self.table.codec, self._max_pixels)
         return self._context
 
-    def packets(self, run: Run) -> Iterator[tuple[int, memoryview]]:
-        """Yield the packets of a run that its wanted frames need, with their numbers.
-
-        Those to which no frame refers are left out.
+    def packets(self, run: np.ndarray) -> Iterator[tuple[int, memoryview]]:
+        """Yield the packets of a run of `Table.runs`, with their numbers.
 
         Raises:
           DecodeError: the bytes end before one of them.
         """
-        for number in self.table.needed(run):
-            start = int(self.table.offsets[number]) - self._begin
-            stop = start + int(self.table.sizes[number])
+        starts = self.table.offsets[run] - self._begin
+        stops = starts + self.table.sizes[run]
+        for number, start, stop in zip(run.tolist(), starts.tolist(), stops.tolist()):
             if start < 0 or stop > len(self._data):
                 raise DecodeError("its bytes are not those that were indexed")
             self.packets_read += 1

@@ -8,7 +8,7 @@ import json
 import struct
 import zlib
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -109,22 +109,41 @@ class Table:
         begin = int(self.times[self.frames[0]])
         return (0 if begin == NONE else begin) * self.unit + np.arange(len(self.frames)) / self.rate
 
-    def runs(self, numbers: np.ndarray) -> "list[Run]":
-        """Return the runs of packets that frames int64[m] need."""
-        packets = self.frames[numbers]
-        if self.timed:
-            return plan_runs(self, packets)
-        # No packet tells which frame it will be: all are needed, in order, until the last has come.
-        return [Run(0, len(self.times) - 1, frozenset(range(len(self.times))))]
+    def runs(self, numbers: np.ndarray) -> list[np.ndarray]:
+        """Return the packets that frames int64[m] need, in runs int64[r] from key packets on.
 
-    def needed(self, run: "Run") -> list[int]:
-        """Return the packets of a run without those that are idle and not wanted."""
-        numbers = range(run.first, run.last + 1)
-        return [each for each in numbers if each in run.wanted or not self.idle[each]]
+        Those that are idle and not asked for are left out. A frame that comes in decoding after a
+        key packet and is shown before it belongs to the key packet before: in an open group of
+        pictures it refers to that group.
+
+        Raises:
+          DecodeError: there is no key packet before one of them.
+        """
+        if not self.timed:
+            # No packet tells which frame it will be: all are needed, until the last has come.
+            return [np.arange(len(self.times))]
+        packets = np.unique(self.frames[numbers])
+        keys = np.flatnonzero(self.keys)
+        begun = np.searchsorted(keys, packets, side="right")
+        if not begun.all():
+            raise DecodeError("frames cannot be decoded: no key frame comes before them")
+        latest = np.maximum.accumulate(self.times[keys])
+        earlier = np.searchsorted(latest, self.times[packets], side="right")
+        groups = np.maximum(np.minimum(begun, earlier) - 1, 0)  # the first also has what it leads
+        return [
+            self._run(int(keys[group]), packets[groups == group])
+            for group in np.unique(groups).tolist()
+        ]
+
+    def _run(self, first: int, wanted: np.ndarray) -> np.ndarray:
+        """Return the packets from a key packet to the last of those that are wanted."""
+        needed = ~self.idle[first : wanted[-1] + 1]
+        needed[wanted - first] = True
+        return first + np.flatnonzero(needed)
 
     def bytes_of(self, numbers: np.ndarray) -> tuple[int, int]:
         """Return the bytes [begin, end) of the file in which all lies that frames int64[m] need."""
-        packets = [packet for run in self.runs(numbers) for packet in self.needed(run)]
+        packets = np.concatenate(self.runs(numbers))
         offsets = self.offsets[packets]
         return int(offsets.min()), int((offsets + self.sizes[packets]).max())
 
@@ -155,42 +174,3 @@ class Table:
         packets |= {"times": np.cumsum(times), "sizes": sizes}
         packets["offsets"] = np.cumsum(gaps + np.append(0, sizes[:-1]))
         return cls(codec=codec, unit=unit, rate=rate, **packets)
-
-
-class Run(NamedTuple):
-    """Packets that follow each other, from one where decoding may begin.
-
-    Attributes:
-      first, last: numbers of packets.
-      wanted: of those whose frames are asked for.
-    """
-
-    first: int
-    last: int
-    wanted: frozenset[int]
-
-
-def plan_runs(table: Table, packets: np.ndarray) -> list[Run]:
-    """Return the runs of packets, one for each key packet, that frames with these packets need.
-
-    A frame that comes in decoding after a key packet and is shown before it belongs to the key
-    packet before: in an open group of pictures it refers to that group.
-
-    Args:
-      table: all packets.
-      packets: int64[m], of the frames that are asked for.
-
-    Raises:
-      DecodeError: there is no key packet before one of them.
-    """
-    keys = np.flatnonzero(table.keys)
-    groups: dict[int, list[int]] = {}
-    for packet in sorted(set(packets.tolist())):
-        before = keys[keys <= packet]
-        if table.timed:  # the first one also for those that it leads
-            after = table.times[before] > table.times[packet]
-            before = before[:1] if after.all() else before[~after]
-        if not len(before):
-            raise DecodeError("frames cannot be decoded: no key frame comes before them")
-        groups.setdefault(int(before[-1]), []).append(packet)
-    return [Run(key, wanted[-1], frozenset(wanted)) for key, wanted in sorted(groups.items())]

@@ -17,7 +17,7 @@ from jaxaug.decode.video.planes import planes_of
 from jaxaug.decode.video.references import References
 from jaxaug.decode.video.stored import read_videos
 from jaxaug.decode.video.stream import VideoFile
-from jaxaug.decode.video.table import Codec, Table, plan_runs
+from jaxaug.decode.video.table import Codec, Table
 from jaxaug.errors import DecodeError
 from tests.decode.video.fields import fields, parameters, written
 from tests.videos import CONTAINERS, GOPS, KINDS, all_frames, edited, kind, turned, video
@@ -126,12 +126,14 @@ def test_key_frames_of_open_groups_are_not_where_leading_frames_begin():
     flags = {"keys": keys, "shown": np.ones(7, bool), "idle": np.zeros(7, bool)}
     table = Table(times=times, **flags, offsets=none, sizes=none)
     assert table.frames.tolist() == [0, 2, 3, 1, 5, 6, 4]
-    (run,) = plan_runs(table, np.array([5]))
-    assert (run.first, run.last) == (0, 5)
-    runs = plan_runs(table, np.array([4, 2]))
-    assert [(run.first, run.last) for run in runs] == [(0, 2), (4, 4)]
+    (run,) = table.runs(np.array([4]))  # B4
+    assert run.tolist() == [0, 1, 2, 3, 4, 5]
+    runs = table.runs(np.array([6, 1]))  # I6 and B1
+    assert [run.tolist() for run in runs] == [[0, 1, 2], [4]]
+    idle = dataclasses.replace(table, idle=np.isin(np.arange(7), (2, 3, 5)))
+    assert [run.tolist() for run in idle.runs(np.array([2, 6]))] == [[0, 1, 3], [4]]
     with pytest.raises(DecodeError, match="no key frame comes before"):
-        plan_runs(dataclasses.replace(table, keys=np.zeros(7, bool)), np.array([0]))
+        dataclasses.replace(table, keys=np.zeros(7, bool)).runs(np.array([0]))
 
 
 @pytest.mark.parametrize("degrees", [0, 90, 180, 270])
@@ -403,7 +405,7 @@ def test_idle_b_frames_of_hevc_are_not_decoded(container, layers, monkeypatch):
         whole = planes_of(expected[number], Codec())
         np.testing.assert_array_equal(found[number].luma, whole.luma)
         np.testing.assert_array_equal(found[number].chroma, whole.chroma)
-    monkeypatch.setattr(Table, "needed", lambda self, run: [*range(run.first, run.last + 1)])
+    monkeypatch.setattr(Table, "_run", lambda self, first, wanted: np.arange(first, wanted[-1] + 1))
     assert packets < decoded(data, numbers)[1]
 
 

@@ -30,7 +30,7 @@ from jaxaug.decode.video.nvdec.placer import Canvases, Picture, Placer, Size
 from jaxaug.decode.video.nvdec.session import Session, Surface
 from jaxaug.decode.video.planes import ORIENTATIONS, color_of, quarter_turns, seen
 from jaxaug.decode.video.stream import VideoFile
-from jaxaug.decode.video.table import Codec, Run
+from jaxaug.decode.video.table import Codec
 
 # Codecs, depths and kinds of chroma that a thread keeps a session of: each takes some surfaces.
 _MAX_SESSIONS = 3
@@ -95,16 +95,16 @@ class Worker:
         Raises:
           EngineError: the host must decode it.
         """
+        shown = np.flatnonzero(numbers >= 0)
+        ranks = video.table.ranks[video.table.frames[numbers[shown]]]
         places: dict[int, list[int]] = {}
-        for place, number in enumerate(numbers.tolist()):
-            if number >= 0:
-                rank = int(video.table.ranks[video.table.frames[number]])
-                places.setdefault(rank, []).append(place)
+        for place, rank in zip(shown.tolist(), ranks.tolist()):
+            places.setdefault(rank, []).append(place)
         task = _Task(self._placer, quarter_turns(codec.rotation or 0), places, row)
         stream = Bitstream(codec)
         try:
             session = self._session(form)
-            runs = video.table.runs(np.unique(numbers[numbers >= 0]))
+            runs = video.table.runs(numbers[shown])
             groups = (_packets(video, stream, run) for run in runs)
             session.decode(groups, list(places), task.take)
             self._placer.finish()
@@ -189,11 +189,11 @@ class _Task:
         self._placer.put(pictures)
 
 
-def _packets(video: VideoFile, stream: Bitstream, run: Run) -> Iterator[tuple[int, bytes]]:
+def _packets(video: VideoFile, stream: Bitstream, run: np.ndarray) -> Iterator[tuple[int, bytes]]:
     """Yield the packets of a run as the engines read them, with their ranks in time."""
-    table = video.table
-    for packet, content in video.packets(run):
-        yield int(table.ranks[packet]), stream.packet(content, bool(table.keys[packet]))
+    ranks, keys = (column[run].tolist() for column in (video.table.ranks, video.table.keys))
+    for rank, key, (_, content) in zip(ranks, keys, video.packets(run)):
+        yield rank, stream.packet(content, key)
 
 
 class NvdecFrames:
