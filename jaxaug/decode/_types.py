@@ -95,7 +95,7 @@ class Encoded(NamedTuple):
                     f"{list(pixels.shape)}, which need no decoding: iterators.RandomAccess takes "
                     "items of uint8 pixels, InMemory an array uint8[n, h, w, 3]."
                 )
-        addresses = np.array([view.ctypes.data for view in views], np.uint64)
+        addresses = np.array([view.__array_interface__["data"][0] for view in views], np.uint64)
         lengths = np.array([view.size for view in views], np.uint64)
         return cls(addresses, lengths, views)
 
@@ -105,16 +105,16 @@ class Encoded(NamedTuple):
         Raises:
           ValueError: these are not two columns of equal length.
         """
-        addresses = np.asarray(self.addresses)
-        lengths = np.asarray(self.lengths)
+        addresses = np.asarray(self.addresses, np.uint64)
+        lengths = np.asarray(self.lengths, np.uint64)
         if addresses.ndim != 1 or addresses.shape != lengths.shape:
             raise ValueError(
                 "`encoded` must have one address and one length per image, got addresses of shape "
                 f"{addresses.shape} and lengths of shape {lengths.shape}."
             )
-        return self._replace(
-            addresses=np.asarray(addresses, np.uint64), lengths=np.asarray(lengths, np.uint64)
-        )
+        if addresses is self.addresses and lengths is self.lengths:
+            return self
+        return self._replace(addresses=addresses, lengths=lengths)
 
     def __reduce__(self):
         views = map(self.view, range(len(self.lengths)))

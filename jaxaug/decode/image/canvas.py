@@ -88,6 +88,8 @@ def fit_size(original_size: np.ndarray, canvas: tuple[int, int]) -> np.ndarray:
       >>> fit_size(np.array([[100, 50], [300, 50], [1, 4000]]), (200, 200)).tolist()
       [[100, 50], [200, 33], [1, 200]]
     """
+    if not np.count_nonzero(original_size > canvas):
+        return original_size.astype(np.int32)
     sides = np.array(original_size.T, np.float64, order="C")
     limits = np.array(canvas, np.float64)[:, None]
     scale = (limits / sides).min(axis=0, initial=1.0)

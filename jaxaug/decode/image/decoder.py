@@ -365,8 +365,9 @@ class Decoder:
         asked = everything if wanted is None else int(np.count_nonzero(wanted))
         valid = decoded.valid if wanted is None else decoded.valid & wanted
         images = int(np.count_nonzero(valid))
-        differs = (decoded.arrays["size"] != decoded.arrays["original_size"]).any(axis=1)
-        shrunk = int(np.count_nonzero(differs & valid))
+        shrunk = 0
+        if np.count_nonzero(differs := decoded.arrays["size"] != decoded.arrays["original_size"]):
+            shrunk = int(np.count_nonzero(differs.any(axis=1) & valid))
         counts = {"images": images, "failed": asked - images, "shrunk": shrunk}
         with self._lock:
             for name, count in (counts | dict(by_backend)).items():

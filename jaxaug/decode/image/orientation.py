@@ -42,8 +42,10 @@ def upright_size(height: np.ndarray, width: np.ndarray, orientation: np.ndarray)
     """
     transposed = TRANSPOSE[orientation]
     size = np.empty((*transposed.shape, 2), np.int32)
-    size[..., 0] = np.where(transposed, width, height)
-    size[..., 1] = np.where(transposed, height, width)
+    size[..., 0] = height
+    size[..., 1] = width
+    if np.count_nonzero(transposed):
+        size[transposed] = size[transposed][..., ::-1]
     return size
 
 

@@ -70,34 +70,25 @@ class BatchedDecoder:
           NvjpegError: some image was refused; none of them may be used.
         """
         groups = {each: (sampling == each).nonzero()[0] for each in set(sampling.tolist())}
-        # The largest first: the others run beside it, one after another.
-        samplings = sorted(groups, key=lambda each: -len(groups[each]))
-        order = np.concatenate([groups[each] for each in samplings])
-        ordered = encoded.take(order)
-        images = libnvjpeg.destinations(pointers[order], pitches[order])
-        for each in samplings:
+        for each in groups:
             self._make_states(each)
 
-        start = 0
+        images = libnvjpeg.destinations(pointers, pitches)
+        parts: list[tuple[np.ndarray, ...]] = []
         running: list[_State] = []
         try:
-            for each in samplings:
+            # The largest first: the others run beside it, one after another.
+            for each in sorted(groups, key=lambda each: -len(groups[each])):
                 if running and not self.permits.acquire(blocking=False):
                     self._wait(running[-1])
                     self._give_back(running.pop())
                 running.append(self._take_state(each))
                 _, state, stream = running[-1]
-                part = slice(start, start + len(groups[each]))
+                rows = groups[each]
+                parts.append((encoded.addresses[rows], encoded.lengths[rows], images[rows]))
                 libnvjpeg.decode_batched(
-                    self._handle,
-                    state,
-                    addresses=ordered.addresses[part],
-                    lengths=ordered.lengths[part],
-                    images=images[part],
-                    stream=stream,
-                    channels=self._channels,
+                    self._handle, state, *parts[-1], stream=stream, channels=self._channels
                 )
-                start = part.stop
         finally:  # until then the arrays and the encoded bytes are read
             self._finish_all(running)
 

@@ -227,12 +227,13 @@ class CanvasBuffer:
             source=self._pointer,
             pitch=self._row_bytes,
             rows=rows,
-            direction="DeviceToHost",
+            kind=cuda.runtime().cudaMemcpyKind.cudaMemcpyDeviceToHost,
         )
         self._synchronize()
 
         found = self._pixels[:rows] == self._sentinel_pixel
-        found[kept] = False
+        if kept:
+            found[kept] = False
         unwritten = found.nonzero()[0]
         for row in unwritten.tolist():
             pointer = self._pointer + row * self._row_bytes
@@ -303,14 +304,13 @@ class CanvasBuffer:
             source=self._pixels_address,
             pitch=_PITCH,
             rows=rows,
-            direction="HostToDevice",
+            kind=cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice,
         )
 
     def _copy_sentinels(
-        self, to: int, to_pitch: int, source: int, pitch: int, rows: int, direction: str
+        self, to: int, to_pitch: int, source: int, pitch: int, rows: int, kind: Any
     ) -> None:
         """Start copying the first bytes of each row, from one pitch to another."""
-        kind = getattr(cuda.runtime().cudaMemcpyKind, f"cudaMemcpy{direction}")
         copy = (to, to_pitch, source, pitch, self._sentinel_bytes, rows, kind, self._stream)
         cuda.call("cudaMemcpy2DAsync", *copy)
 

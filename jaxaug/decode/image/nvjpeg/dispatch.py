@@ -24,8 +24,8 @@ SLOT = 3  # the engines decode the whole image into a slot; a kernel resamples i
 # Chroma samplings that the engines decode; see `Headers.sampling`.
 _GRAY = 0x11000000
 _444 = 0x11111100
-_SUBSAMPLED = np.array([0x12111100, 0x21111100, 0x22111100], np.uint32)  # 4:4:0, 4:2:2, 4:2:0
-_SAMPLINGS = np.array([_GRAY, _444, *_SUBSAMPLED], np.uint32)  # all, sorted
+# All, sorted; after these two 4:4:0, 4:2:2 and 4:2:0.
+_SAMPLINGS = np.array([_GRAY, _444, 0x12111100, 0x21111100, 0x22111100], np.uint32)
 
 # A chroma sampling of fewer images than one in so many is left to the host threads: it would cost
 # the engines a call for a few images.
@@ -84,30 +84,33 @@ def assign_backends(
     """
     supported = _engines_support(headers) & (size[:, 1] >= MIN_ENGINE_WIDTH[channels])
 
-    same_size = (headers.height == size[:, 0]) & (headers.width == size[:, 1])
-    direct = supported & same_size & (headers.orientation == 1)
-    fits_slot = slot_bytes(headers.height, headers.width, channels) <= max_slot_bytes
-
     # By indexing: for one image, `np.select` takes as long as the check of its bytes.
     backends = np.full(len(headers.kind), HOST, np.uint8)
-    backends[supported & fits_slot] = SLOT
-    backends[direct] = ENGINE
+    backends[supported] = ENGINE
     backends[headers.kind == BAD] = NONE
+
+    moved = (headers.height != size[:, 0]) | (headers.width != size[:, 1])
+    moved |= headers.orientation != 1
+    rows = (supported & moved).nonzero()[0]
+    if rows.size:
+        needed = slot_bytes(headers.height[rows], headers.width[rows], channels)
+        backends[rows] = np.where(needed <= max_slot_bytes, SLOT, HOST)
     return backends
 
 
 def _engines_support(headers: Headers) -> np.ndarray:
     """Return bool[n], True for the JPEGs that the engines decode as libjpeg-turbo does."""
     # The factors of a single component mean nothing (T.81 A.2.2), but nvJPEG follows them.
-    gray = (headers.color == GRAY) & (headers.sampling == _GRAY)
+    color = np.where(headers.sampling == _GRAY, GRAY, YCBCR)
+    supported = _SAMPLINGS.take(_SAMPLINGS.searchsorted(headers.sampling), mode="clip")
+    supported = (supported == headers.sampling) & (headers.color == color)
+    supported &= (headers.kind == JPEG) & (headers.coding == 0) & (headers.precision == 8)
+    supported &= (headers.scan_components == headers.components) & (headers.plain == 1)
 
-    subsampled = (headers.sampling == _SUBSAMPLED[:, None]).any(0)
-    subsampled &= np.minimum(headers.height, headers.width) >= _MIN_SUBSAMPLED_SIDE
-    color = (headers.color == YCBCR) & ((headers.sampling == _444) | subsampled)
-
-    baseline = (headers.kind == JPEG) & (headers.coding == 0) & (headers.precision == 8)
-    one_scan = headers.scan_components == headers.components
-    return baseline & one_scan & (gray | color) & (headers.plain == 1)
+    small = np.minimum(headers.height, headers.width) < _MIN_SUBSAMPLED_SIDE
+    if np.count_nonzero(small):
+        supported &= ~small | (headers.sampling == _GRAY) | (headers.sampling == _444)
+    return supported
 
 
 def slot_bytes(height: np.ndarray, width: np.ndarray, channels: int) -> np.ndarray:
@@ -157,20 +160,22 @@ def images_for_engines(
     _, canvas_width, channels = canvas_shape
     rows_per_gpu = len(batch.backends) // num_gpus
     rows = order_for_engines(batch, rows_per_gpu)
-    height = batch.headers.height[rows]
-    width = batch.headers.width[rows]
-    whole = batch.backends[rows] == SLOT
-
     images = np.zeros(len(rows), IMAGE)
-    if whole.any():
-        images["record"][whole] = _slot_records(batch, rows[whole])
-    images["record"]["canvas"] = pointers[rows]
     images["row"] = rows
     images["address"] = batch.encoded.addresses[rows]
     images["length"] = batch.encoded.lengths[rows]
     images["sampling"] = batch.headers.sampling[rows]
-    images["slot_bytes"] = slot_bytes(height, width, channels) * whole
-    images["pitch"] = np.where(whole, width, canvas_width) * channels
+    images["pitch"] = canvas_width * channels
+    whole = batch.backends[rows] == SLOT
+    if np.count_nonzero(whole):
+        slots = rows[whole]
+        width = batch.headers.width[slots]
+        images["record"][whole] = _slot_records(batch, slots)
+        images["slot_bytes"][whole] = slot_bytes(batch.headers.height[slots], width, channels)
+        images["pitch"][whole] = width * channels
+    images["record"]["canvas"] = pointers[rows]
+    if num_gpus == 1:
+        return [images]
     bounds = (rows // rows_per_gpu).searchsorted(np.arange(num_gpus + 1)).tolist()
     return [images[start:stop] for start, stop in itertools.pairwise(bounds)]
 

@@ -233,11 +233,12 @@ class Gpu:
         """
         if not self._threads.num_helpers:
             return 0
+        if len(images) < 2 * _MIN_CALL and self._batched.has_free_permit():
+            return 0
         rows = images["row"]
         pixels = batch.headers.height[rows].astype(np.int64) * batch.headers.width[rows]
         large = int(np.count_nonzero(pixels > _MIN_LARGE_IMAGE))
-        enough = len(images) >= 2 * _MIN_CALL or not self._batched.has_free_permit()
-        return large if enough and 2 * large > len(images) else 0
+        return large if 2 * large > len(images) else 0
 
     def _decode_next(self, images: np.ndarray, queue: RowQueue) -> tuple[np.ndarray, bool]:
         """Decode the next images of the queue on the engines.

@@ -162,7 +162,8 @@ def read_headers(
 def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
     """Return the headers with every image of more than `max_pixels` bad, in new columns."""
     pixels = headers.height.astype(np.int64) * headers.width
-    rows = ((pixels > max_pixels) & (headers.kind != BAD)).nonzero()[0].tolist()
+    rows = (pixels > max_pixels).nonzero()[0].tolist()
+    rows = [row for row in rows if headers.kind[row] != BAD]
     if rows:
         headers = headers._replace(
             kind=headers.kind.copy(),
@@ -262,7 +263,7 @@ def _blank(count: int) -> Headers:
         scan_offset=np.zeros(count, np.int64),
         plain=plain,
         reason=reason,
-        layout=np.full(count, None, object),
+        layout=np.empty(count, object),  # of None
     )
 
 
