@@ -11,18 +11,26 @@ units. An operator of your own derives from `Spatial`, `Intensity` or `VolumeOp`
 
 from jaxaug.augment.volume._kind import Border, Intensity, Spatial, VolumeOp, inverse, warp_of
 from jaxaug.augment.volume._warp import VolumeWarp
-from jaxaug.augment.volume.crop import CenterCrop, Crop, CropOrPad, ForegroundCrop
+from jaxaug.augment.volume.crop import (
+    CenterCrop,
+    Crop,
+    CropOrPad,
+    ForegroundCrop,
+    GridShuffle,
+    ResizedCrop,
+)
 from jaxaug.augment.volume.intensity import (
-    Anisotropy,
     BiasField,
-    Blur,
     CoarseDropout,
+    Equalize,
     Gamma,
     Noise,
     Standardize,
     Window,
 )
-from jaxaug.augment.volume.spatial import Affine, Elastic, Flip, QuarterTurn, Resize
+from jaxaug.augment.volume.mix import Transplantation
+from jaxaug.augment.volume.neighbors import Anisotropy, Blur, MotionBlur
+from jaxaug.augment.volume.spatial import Affine, Elastic, Flip, Perspective, QuarterTurn, Resize
 
 __all__ = [
     "Affine",
@@ -35,15 +43,21 @@ __all__ = [
     "Crop",
     "CropOrPad",
     "Elastic",
+    "Equalize",
     "Flip",
     "ForegroundCrop",
     "Gamma",
+    "GridShuffle",
     "Intensity",
+    "MotionBlur",
     "Noise",
+    "Perspective",
     "QuarterTurn",
     "Resize",
+    "ResizedCrop",
     "Spatial",
     "Standardize",
+    "Transplantation",
     "VolumeOp",
     "VolumeWarp",
     "Window",

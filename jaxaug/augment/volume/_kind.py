@@ -155,7 +155,7 @@ class Spatial(VolumeOp):
                 f"`p` of {type(self).__name__} must be 1: it changes the shape of the volume from"
                 f" {info.shape} to {warp.shape}, and all volumes need the same."
             )
-        steps = tuple(_unless(drawn.applied, step) for step in warp.steps)
+        steps = tuple(step.where(drawn.applied) for step in warp.steps)
         spacing = warp.spacing
         if spacing is not None and info.spacing is not None:
             spacing = chosen(drawn.applied, jnp.asarray(spacing), jnp.asarray(info.spacing))
@@ -301,11 +301,3 @@ def _read(read: Any, values: Array, places: Any, mode: str, fill: Any) -> Array:
     if values.ndim == 4:
         return read(values, places, mode, fill)
     return read(values[..., None], places, mode, fill)[..., 0]
-
-
-def _unless(applied: Array, step: Any) -> Any:
-    """Return a step, or one that moves nothing where the coin says no."""
-    if not hasattr(step, "matrix"):
-        return step._replace(control=jnp.where(applied, step.control, 0.0))
-    matrix = chosen(applied, step.matrix, jnp.eye(3, dtype=jnp.float32))
-    return step._replace(matrix=matrix, offset=jnp.where(applied, step.offset, 0.0))

@@ -1,8 +1,8 @@
 """The map of a run of spatial operators: from places of the output to places of the source.
 
 Places are (z, y, x) in voxels from the outer edge of the first: voxel i covers [i, i + 1). A map is
-a tuple of steps, each a linear map or a field of displacements, and two linear ones next to each
-other are one. No step is a matrix product: its rounding would depend on the batch.
+a tuple of steps, each a linear map, a perspective or a field of displacements, and two linear ones
+next to each other are one. No step is a matrix product: its rounding would depend on the batch.
 """
 
 import functools
@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from jaxaug._typing import Scalar
-from jaxaug.augment._base import VolumeInfo
+from jaxaug.augment._base import VolumeInfo, chosen
 from jaxaug.augment._xla import barrier
 from jaxaug.augment.matrix import is_static
 
@@ -67,6 +67,42 @@ class Linear(NamedTuple):
         z, y, x = back((-self.offset[0], -self.offset[1], -self.offset[2]))
         return back._replace(offset=jnp.stack([z, y, x]))
 
+    def back(self, places: Places) -> Places:
+        """Return the places p of q."""
+        return self.inverse()(places)
+
+    def where(self, applied: Array) -> "Linear":
+        """Return this map, or the identity where `applied` is False."""
+        matrix = chosen(applied, self.matrix, jnp.eye(3, dtype=jnp.float32))
+        return self._replace(matrix=matrix, offset=jnp.where(applied, self.offset, 0.0))
+
+
+class Perspective(NamedTuple):
+    """The map q = center + d / (1 + tilt d), with d = p - center.
+
+    Attributes:
+      tilt: float32[3], 1 / voxels.
+      center: float32[3].
+    """
+
+    tilt: Array
+    center: Array
+
+    def __call__(self, places: Places) -> Places:
+        """Return the places q of p."""
+        away = [place - self.center[i] for i, place in enumerate(places)]
+        scale = 1.0 / (1.0 + sum(self.tilt[i] * each for i, each in enumerate(away)))
+        z, y, x = (self.center[i] + each * scale for i, each in enumerate(away))
+        return z, y, x
+
+    def back(self, places: Places) -> Places:
+        """Return the places p of q."""
+        return self._replace(tilt=-self.tilt)(places)
+
+    def where(self, applied: Array) -> "Perspective":
+        """Return this map, or the identity where `applied` is False."""
+        return self._replace(tilt=jnp.where(applied, self.tilt, 0.0))
+
 
 class Field(NamedTuple):
     """The map q = p + d(p), with d a cubic B-spline of displacements.
@@ -94,6 +130,18 @@ class Field(NamedTuple):
         read = linear(table, places, "edge", 0.0)
         return read[..., 0], read[..., 1], read[..., 2]
 
+    def back(self, places: Places) -> Places:
+        """Return the places p of q, by rounds of p = q - d(p)."""
+        goal = places
+        for _ in range(_ROUNDS):
+            moved = self.at(places)
+            places = goal[0] - moved[0], goal[1] - moved[1], goal[2] - moved[2]
+        return places
+
+    def where(self, applied: Array) -> "Field":
+        """Return this map, or the identity where `applied` is False."""
+        return self._replace(control=jnp.where(applied, self.control, 0.0))
+
     def _on_grid(self, places: Places) -> Places:
         """Return the spline: four control points of each axis, one axis after the other."""
         values = self.control
@@ -117,7 +165,7 @@ class VolumeWarp(NamedTuple):
     """The map of a run: `steps` take a place of the output to one of the source, in their order.
 
     Attributes:
-      steps: linear maps and fields.
+      steps: linear maps, perspectives and fields.
       shape: of the output, static.
       spacing: of the output's voxels, float32[3] in mm; None where unknown.
 
@@ -170,13 +218,7 @@ class VolumeWarp(NamedTuple):
     def push(self, places: Places) -> Places:
         """Return the places of the output at which places of the source appear."""
         for step in reversed(self.steps):
-            if isinstance(step, Linear):
-                places = step.inverse()(places)
-            else:
-                goal = places
-                for _ in range(_ROUNDS):
-                    moved = step.at(places)
-                    places = goal[0] - moved[0], goal[1] - moved[1], goal[2] - moved[2]
+            places = step.back(places)
         return places
 
 

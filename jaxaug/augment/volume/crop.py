@@ -1,7 +1,8 @@
-"""Parts of a volume: crops at random, in the middle, about what is labeled; pads."""
+"""Parts of a volume: crops at random, in the middle, about what is labeled; pads, tiles."""
 
+import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,16 +12,18 @@ from jaxaug._typing import Key, Sample, Scalar
 from jaxaug.augment._base import (
     LARGEST,
     Converter,
+    Range,
     VolumeInfo,
     as_choice,
     as_number,
     as_probability,
+    as_range_of,
 )
-from jaxaug.augment.random import integer, uniform
+from jaxaug.augment.random import between, integer, permutation, uniform
 from jaxaug.augment.volume._fields import Size
-from jaxaug.augment.volume._kind import LABELS, Spatial, VolumeOp
+from jaxaug.augment.volume._kind import LABELS, Spatial, VolumeOp, moved_beside
 from jaxaug.augment.volume._warp import Shape, VolumeWarp
-from jaxaug.augment.volume.spatial import BORDERS
+from jaxaug.augment.volume.spatial import BORDERS, EDGE, resized_along
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,109 @@ class CropOrPad(Spatial):
         return _shifted(info, np.array(first, np.float32), self.size)
 
 
+class Part(NamedTuple):
+    """Drawn parameters of `ResizedCrop`, float32[3] of whole numbers: first voxel, and sides."""
+
+    first: Array
+    size: Array
+
+
+@dataclass(frozen=True)
+class ResizedCrop(Spatial):
+    """Cut out a part of random size and bring it to one size: antialiased where it shrinks.
+
+    Each side of the part is a random share of the volume's, rounded to whole voxels, and its place
+    is uniform. It is a resample of its own, axis by axis. The "spacing" changes with it.
+
+    Args:
+      size: (depth, height, width) of the output, or an int for a cube.
+      scale: (low, high), within (0, 1], the range of the part's share of the voxels; one number for
+        both.
+      ratio: (low, high), above 0: each axis is stretched by a factor that is log-uniform in it,
+        over the mean of the three; sides beyond the volume's are cut to it.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> ResizedCrop(8)(jax.random.key(0), jnp.zeros((16, 20, 12))).shape
+      (8, 8, 8)
+
+    Reference: `albumentations.RandomResizedCrop3D`, `monai.transforms.RandZoom` of more than 1.
+    """
+
+    size: Size
+    scale: Annotated[Range, Converter(as_range_of, 1e-3, 1.0)] = (0.3, 1.0)
+    ratio: Annotated[Range, Converter(as_range_of, 1e-3)] = (3 / 4, 4 / 3)
+
+    def make_params(self, key: Key, info: VolumeInfo) -> Part:
+        """Draw the part."""
+        numbers = uniform(key, shape=(7,))
+        factors = between(numbers[1:4], *map(jnp.log, self.ratio))
+        factors = jnp.exp(factors - (factors[0] + factors[1] + factors[2]) / 3)
+        sides = jnp.array(info.shape, jnp.float32)
+        share = jnp.cbrt(between(numbers[0], *self.scale))
+        size = jnp.clip(jnp.round(sides * share * factors), 1.0, sides)
+        first = jnp.floor(numbers[4:] * (sides - size + 1.0))
+        return Part(first=jnp.minimum(first, sides - size), size=size)
+
+    def warp(self, params: Part, info: VolumeInfo) -> VolumeWarp:
+        """Return the map; without the antialiasing, for `inverse`."""
+        factors = params.size / np.array(self.size, np.float32)
+        matrix = factors[:, None] * np.eye(3, dtype=np.float32)
+        warp = VolumeWarp.of(info, matrix, params.first, shape=self.size, diagonal=True)
+        spacing = None if info.spacing is None else jnp.asarray(info.spacing) * factors
+        return warp._replace(spacing=spacing)
+
+    def change(self, params: Part, sample: Sample, info: VolumeInfo) -> Sample:
+        """Return the part in the new size."""
+        resized = moved_beside({**sample}, self.warp(params, info), EDGE)
+        for axis, side in enumerate(self.size):
+            first, length = params.first[axis], params.size[axis]
+            resized["volume"] = resized_along(resized["volume"], axis, side, first, length)
+        return resized
+
+    def run(self, drawn: Any, state: Any) -> Any:
+        """Resize, which ends a run: it is resampled axis by axis."""
+        return super(Spatial, self).run(drawn, state)
+
+
+@dataclass(frozen=True)
+class GridShuffle(VolumeOp):
+    """Put the tiles of a grid in a random order; labels follow.
+
+    All tiles are of one size, the whole voxels of each side over its number of tiles; what is left
+    over at the end of an axis stays as it is.
+
+    Args:
+      grid: (deep, high, wide), how many tiles along each axis, or an int for all.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> out = GridShuffle((1, 1, 3))(jax.random.key(0), jnp.arange(7.0).reshape(1, 1, 7))
+      >>> sorted(out.ravel().tolist()), float(out[0, 0, 6])
+      ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 6.0)
+
+    Reference: `albumentations.GridShuffle3D`.
+    """
+
+    grid: Size = 3
+    _: KW_ONLY
+    p: float = 1.0
+
+    def make_params(self, key: Key, info: VolumeInfo) -> Array:
+        """Draw which tile comes to each place, int32[deep * high * wide], row by row."""
+        return permutation(key, math.prod(self.grid))
+
+    def change(self, params: Array, sample: Sample, info: VolumeInfo) -> Sample:
+        """Return the sample with its tiles in another order."""
+        if any(side < count for side, count in zip(info.shape, self.grid)):
+            raise ValueError(
+                f"`grid` of GridShuffle must have at most a tile for each voxel of {info.shape},"
+                f" got {self.grid}."
+            )
+        names = [name for name in ("volume", LABELS) if name in sample]
+        return {**sample, **{name: _shuffled(sample[name], params, self.grid) for name in names}}
+
+
 class Focus(NamedTuple):
     """Drawn parameters of `ForegroundCrop`: float32 numbers of [0, 1), the last [3]."""
 
@@ -160,6 +266,21 @@ class ForegroundCrop(VolumeOp):
         first = jnp.clip(first, 0, rooms)
         part = {name: _cut(sample[name], first, self.size) for name in ("volume", LABELS)}
         return {**sample, **part}
+
+
+def _shuffled(values: Array, order: Array, grid: Shape) -> Array:
+    """Return values [D, H, W, ...] whose tile k is their tile `order[k]`."""
+    values = jnp.asarray(values)
+    (a, b, c), rest = grid, values.shape[3:]
+    depth, height, width = (side // count for side, count in zip(values.shape, grid))
+    moved = values[: a * depth, : b * height, : c * width]
+    tiles = moved.reshape(a, depth, b, height, c, width, *rest).swapaxes(1, 2)
+    tiles = jnp.moveaxis(tiles, 4, 2)  # [a, b, c, depth, height, width, ...]
+    tiles = tiles.reshape(a * b * c, depth, height, width, *rest)
+    tiles = jnp.take(tiles, order, axis=0, mode="clip")
+    tiles = tiles.reshape(a, b, c, depth, height, width, *rest)
+    tiles = jnp.moveaxis(tiles, 2, 4).swapaxes(1, 2).reshape(moved.shape)
+    return values.at[: a * depth, : b * height, : c * width].set(tiles)
 
 
 def _marked_voxel(marked: Array, number: Array) -> tuple[Array, Array]:

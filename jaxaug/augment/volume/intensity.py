@@ -1,6 +1,5 @@
-"""Values of voxels: windows, levels, gamma, bias fields, noise, blur."""
+"""Values of voxels: windows, levels, histograms, gamma, bias fields, noise, boxes."""
 
-import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -22,12 +21,11 @@ from jaxaug.augment._base import (
     as_int_range,
     as_number,
     as_range_of,
-    as_range_to,
 )
-from jaxaug.augment._xla import exact_sum
+from jaxaug.augment._cuda import choice
+from jaxaug.augment._xla import barrier, exact_sum
 from jaxaug.augment.matrix import is_static
 from jaxaug.augment.random import integers, normal_field, uniform
-from jaxaug.augment.volume._fields import Axes
 from jaxaug.augment.volume._kind import Intensity
 
 _SILENT = 1e-12  # of a deviation: below it a volume is one value
@@ -97,6 +95,76 @@ class Standardize(Intensity):
         # The slope of a root at 0 is infinite: it is taken where there is a deviation alone.
         deviation = jnp.sqrt(jnp.where(varies, variance, 1.0))
         return jnp.where(varies, centered / deviation, 0.0)
+
+
+@dataclass(frozen=True)
+class Equalize(Intensity):
+    """Bring the values to [0, 1] by their ranks: the histogram becomes flat; of channels, each.
+
+    The range of the values is cut into `bins`. The center of each becomes its share in the order of
+    the voxels, (n - n0) / (N - n0) of those up to it, with n0 in the first of N, and between two
+    centers it is linear. A volume of one value becomes 0.
+
+    Args:
+      bins: of the histogram, at least 2.
+      nonzero: True counts the voxels that are not 0, and leaves the others 0: those of a head
+        without the air about it.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> volume = jnp.array([[[0.0, 1.0, 10.0, 100.0]]])
+      >>> Equalize(1000)(jax.random.key(0), volume).round(2).tolist()
+      [[[0.0, 0.33, 0.67, 1.0]]]
+
+    Reference: `monai.transforms.HistogramNormalize`; `kornia.enhance.equalize3d` on 256 levels.
+    """
+
+    bins: Annotated[int, Converter(as_int, 2)] = 256
+    nonzero: Flag = False
+    _: KW_ONLY
+    p: float = 1.0
+
+    def apply(self, params: None, volume: Array, info: VolumeInfo) -> Array:
+        """Return the ranks."""
+        if volume.ndim == 3:
+            return self._equalized(volume)
+        return jnp.stack([self._equalized(volume[..., c]) for c in range(volume.shape[3])], 3)
+
+    def _equalized(self, volume: Array) -> Array:
+        counted = volume != 0 if self.nonzero else jnp.ones(volume.shape, bool)
+        low = lax.stop_gradient(jnp.min(jnp.where(counted, volume, jnp.inf)))
+        high = lax.stop_gradient(jnp.max(jnp.where(counted, volume, -jnp.inf)))
+        varies = high > low
+        width = jnp.where(varies, high - low, 1.0) / self.bins
+        place = jnp.where(varies, (volume - low) / width, 0.0)
+        index = lax.stop_gradient(jnp.clip(jnp.floor(place), 0, self.bins - 1)).astype(jnp.int32)
+        index = jnp.where(counted, index, self.bins)
+        counts = choice.on_gpu(_counts_sorted, _counts_added, index, self.bins)
+        ranks = jnp.cumsum(counts, dtype=jnp.int32) - counts[0]
+        shares = ranks.astype(jnp.float32) / jnp.maximum(ranks[-1], 1).astype(jnp.float32)
+        equalized = jnp.where(counted, _between_bins(barrier(shares), place - 0.5), 0.0)
+        return jnp.where(varies, equalized, 0.0)
+
+
+def _counts_added(index: Array, bins: int) -> Array:
+    """Return int32[bins], how many numbers of `index` are each of 0, ..., bins - 1."""
+    return jnp.zeros(bins, jnp.int32).at[index.ravel()].add(1, mode="drop")
+
+
+def _counts_sorted(index: Array, bins: int) -> Array:
+    """Return what `_counts_added` does; on GPUs XLA adds one number after the other there."""
+    edges = jnp.arange(bins + 1, dtype=jnp.int32)
+    return jnp.diff(jnp.searchsorted(jnp.sort(index.ravel()), edges)).astype(jnp.int32)
+
+
+def _between_bins(table: Array, place: Array) -> Array:
+    """Return the entries of a table at places between them, those of its ends beyond."""
+    last = table.shape[0] - 1
+    place = barrier(jnp.clip(place, 0.0, last))
+    first = jnp.minimum(lax.stop_gradient(jnp.floor(place)), last - 1)
+    index = first.astype(jnp.int32)
+    before, behind = (jnp.take(table, index + k, mode="clip") for k in range(2))
+    return before + (place - first) * (behind - before)
 
 
 @dataclass(frozen=True)
@@ -229,106 +297,6 @@ class Noise(Intensity):
         return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
 
-@dataclass(frozen=True)
-class Blur(Intensity):
-    """Blur by a Gaussian of a random width; the border is repeated.
-
-    Args:
-      sigma: (low, high), the range of the standard deviation in voxels; `high`, which fixes the
-        size of the kernel, is a number.
-
-    Example:
-      >>> import jax, jax.numpy as jnp
-      >>> bool(jnp.allclose(Blur((1.0, 1.0))(jax.random.key(0), jnp.ones((4, 5, 6))), 1.0))
-      True
-
-    Reference: `scipy.ndimage.gaussian_filter` with mode "nearest"; `monai.transforms.
-      RandGaussianSmooth`, `torchio.RandomBlur`.
-    """
-
-    sigma: Annotated[Range, Converter(as_range_to, 0.0)] = (0.0, 2.0)
-    _: KW_ONLY
-    p: float = 1.0
-
-    def make_params(self, key: Key, info: VolumeInfo) -> Array:
-        """Draw the standard deviation."""
-        return uniform(key, *self.sigma)
-
-    def apply(self, params: Array, volume: Array, info: VolumeInfo) -> Array:
-        """Blur along each axis."""
-        radius = math.ceil(_TRUNCATED * self.sigma[1])
-        offsets = np.arange(-radius, radius + 1, dtype=np.float32)
-        reach = jnp.floor(_TRUNCATED * params + 0.5)
-        weights = jnp.exp(-0.5 * (offsets / jnp.maximum(params, 1e-3)) ** 2)
-        weights = jnp.where(jnp.abs(offsets) <= reach, weights, 0.0)
-        weights = weights / jnp.sum(weights)
-        for axis in range(3):
-            volume = _correlated(volume, weights, axis)
-        return volume
-
-
-class AnisotropyDraw(NamedTuple):
-    """Drawn parameters of `Anisotropy`: the axis, int32, and the factor, float32."""
-
-    axis: Array
-    factor: Array
-
-
-@dataclass(frozen=True)
-class Anisotropy(Intensity):
-    """Keep some slices across a random axis and interpolate between them, as thick ones look.
-
-    Args:
-      factor: (low, high), at least 1: how many voxels apart the slices are that are kept. Each is
-        the one at the center of its share, and between two of them all is linear.
-      axes: 0 (depth), 1 (height), 2 (width), of which one is drawn.
-
-    Example:
-      >>> import jax, jax.numpy as jnp
-      >>> line = jnp.array([0.0, 1.0, 2.0, 9.0]).reshape(1, 1, 4)
-      >>> Anisotropy((2.0, 2.0), axes=2)(jax.random.key(0), line).tolist()
-      [[[1.0, 3.0, 7.0, 9.0]]]
-
-    Reference: `torchio.RandomAnisotropy`.
-    """
-
-    factor: Annotated[Range, Converter(as_range_of, 1.0)] = (1.5, 5.0)
-    axes: Axes = (0, 1, 2)
-    _: KW_ONLY
-    p: float = 1.0
-
-    def make_params(self, key: Key, info: VolumeInfo) -> AnisotropyDraw:
-        """Draw the axis and the factor."""
-        first, second = jax.random.split(key)
-        number = integers(first, 0, len(self.axes))
-        axis = jnp.asarray(self.axes, jnp.int32)[number]
-        return AnisotropyDraw(axis=axis, factor=uniform(second, *self.factor))
-
-    def apply(self, params: AnisotropyDraw, volume: Array, info: VolumeInfo) -> Array:
-        """Return the volume between the slices that are kept."""
-        for axis in self.axes:
-            thick = _between_slices(volume, axis, params.factor)
-            volume = jnp.where(params.axis == axis, thick, volume)
-        return volume
-
-
-def _between_slices(volume: Array, axis: int, factor: Array) -> Array:
-    """Return a volume with slices `factor` apart kept along an axis; of 1, the volume itself."""
-    length = volume.shape[axis]
-    last = jnp.ceil(length / factor) - 1
-    place = (np.arange(length, dtype=np.float32) + 0.5) / factor - 0.5
-    below = jnp.floor(place)
-    shape = [-1 if each == axis else 1 for each in range(volume.ndim)]
-    share = (place - below).reshape(shape)
-
-    def kept(number: Array) -> Array:
-        center = (jnp.clip(number, 0, last) + 0.5) * factor
-        index = jnp.clip(jnp.floor(center), 0, length - 1).astype(jnp.int32)
-        return jnp.take(volume, index, axis=axis, mode="clip")
-
-    return kept(below) * (1 - share) + kept(below + 1) * share
-
-
 class DropoutDraw(NamedTuple):
     """Drawn parameters of `CoarseDropout`: how many, int32; first voxels and sides, int32[n, 3]."""
 
@@ -383,21 +351,6 @@ class CoarseDropout(Intensity):
             filled = filled | inside
         filled = filled.reshape(filled.shape + (1,) * (volume.ndim - 3))
         return jnp.where(filled, self.fill, volume)
-
-
-_TRUNCATED = 4.0  # deviations after which the kernel ends, as in scipy
-
-
-def _correlated(volume: Array, weights: Array, axis: int) -> Array:
-    """Return the sums of neighbors along an axis, its ends repeated."""
-    radius = weights.shape[0] // 2
-    length = volume.shape[axis]
-    line = np.arange(length)
-    total = jnp.zeros((), jnp.float32)
-    for tap in range(weights.shape[0]):
-        index = np.clip(line + tap - radius, 0, length - 1)
-        total = total + weights[tap] * jnp.take(volume, index, axis=axis, mode="clip")
-    return total
 
 
 def _mean(volume: Array) -> Array:

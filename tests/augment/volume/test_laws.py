@@ -24,16 +24,22 @@ CASES = {
     "Crop": {"size": CUT},
     "CropOrPad": {"size": CUT},
     "Elastic": {"control": 5, "magnitude": (0.5, 1.0)},
+    "Equalize": {"bins": 16},
     "Flip": {},
     "ForegroundCrop": {"size": CUT},
     "Gamma": {},
+    "GridShuffle": {"grid": (3, 3, 2)},
+    "MotionBlur": {"length": (1.0, 3.0)},
     "Noise": {},
+    "Perspective": {},
     "QuarterTurn": {},
     "Resize": {"size": CUT},
+    "ResizedCrop": {"size": CUT},
     "Standardize": {},
     "Window": {"low": 0.2, "high": 0.7},
 }
-FIXED = {"CenterCrop", "CropOrPad", "Flip", "Resize", "Standardize", "Window"}  # draw nothing
+# Draw nothing.
+FIXED = {"CenterCrop", "CropOrPad", "Equalize", "Flip", "Resize", "Standardize", "Window"}
 KEYS = jax.random.split(jax.random.key(1), ROWS)
 # Channels are one by one what a volume alone is, but for noise, which each has of its own.
 CHANNELS = 2

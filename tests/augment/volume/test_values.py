@@ -9,6 +9,7 @@ from scipy.interpolate import BSpline
 
 from jaxaug import augment
 from jaxaug.augment import volume as vol
+from jaxaug.augment.volume import intensity
 
 SHAPE = (18, 20, 22)
 KEY = jax.random.key(3)
@@ -109,6 +110,29 @@ def test_a_run_of_affine_and_elastic_is_one_resample_of_scipy():
         assert chain.explain(augment.VolumeInfo(SHAPE)).startswith("1 pass over the voxels")
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_perspective_in_a_run_is_that_of_scipy_and_comes_back(first):
+    steps = [vol.Perspective((0.3, 0.1, 0.2)), AFFINE]
+    chain = augment.Compose(steps if first else steps[::-1])
+    params = chain.make_params(KEY, augment.VolumeInfo(SHAPE))
+    center = (np.array(SHAPE)[:, None, None, None] - 1) / 2
+    places = grid()
+    for drawing in reversed(params):
+        if hasattr(drawing.params, "shear"):
+            back, start = affine_of(jax.tree.map(np.float64, drawing.params))
+            places = np.einsum("ij,jzyx->izyx", back, places) + start[:, None, None, None]
+        else:
+            away = places - center
+            tilt = 2 * np.float64(drawing.params) / SHAPE
+            places = center + away / (1 + np.einsum("i,izyx->zyx", tilt, away))
+    check(jax.jit(chain)(KEY, SAMPLE), places)
+    assert chain.explain(augment.VolumeInfo(SHAPE)).startswith("1 pass over the voxels")
+    warp = vol.warp_of(chain, params, augment.VolumeInfo(SHAPE))
+    again = warp.push(tuple(jnp.asarray(each + 0.5, jnp.float32) for each in places))
+    for each, wanted in zip(again, grid()):
+        np.testing.assert_allclose(each, wanted + 0.5, atol=2e-3)
+
+
 @pytest.mark.parametrize("mode, theirs", [("edge", "nearest"), ("reflect", "mirror")])
 def test_borders_are_those_of_scipy(mode, theirs):
     shift = vol.Affine(translate=((4.3, 4.3), (-3.6, -3.6), (2.2, 2.2)), padding_mode=mode)
@@ -156,14 +180,128 @@ def test_resize_grows_as_scipy_and_shrinks_antialiased():
     out = jax.jit(vol.Resize((5, 20, 11)))(KEY, spaced)
     expected = np.float64(VOLUME)
     for axis, side in ((0, 5), (2, 11)):
-        shrink = SHAPE[axis] / side
-        offset = (np.arange(SHAPE[axis]) + 0.5) - ((np.arange(side) + 0.5) * shrink)[:, None]
-        weights = np.maximum(0, 1 - np.abs(offset) / shrink)
-        weights /= weights.sum(axis=1, keepdims=True)
-        expected = np.moveaxis(np.tensordot(weights, expected, (1, axis)), 0, axis)
+        expected = antialiased(expected, axis, side)
     np.testing.assert_allclose(out["volume"], expected, rtol=0, atol=ATOL)
     np.testing.assert_allclose(out["spacing"], [3.6, 2.0, 6.0], rtol=1e-6)
     assert set(np.unique(out["labels"])) <= set(np.unique(LABELS))
+
+
+def antialiased(volume, axis, side):
+    """Return the volume with another length of an axis, by the triangles of PIL."""
+    length = volume.shape[axis]
+    shrink = length / side
+    offset = (np.arange(length) + 0.5) - ((np.arange(side) + 0.5) * shrink)[:, None]
+    weights = np.maximum(0, 1 - np.abs(offset) / max(shrink, 1))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return np.moveaxis(np.tensordot(weights, volume, (1, axis)), 0, axis)
+
+
+def test_resized_crops_are_crops_that_are_resized():
+    crop = vol.ResizedCrop((7, 30, 6), (0.2, 0.6))
+    info = augment.VolumeInfo(SHAPE)
+    keys = jax.random.split(KEY, 200)
+    parts = jax.vmap(lambda key: crop.make_params(key, info))(keys)
+    first, size = np.asarray(parts.first), np.asarray(parts.size)
+    assert (first >= 0).all() and (size >= 1).all() and (first + size <= SHAPE).all()
+    shares = size.prod(axis=1) / np.prod(SHAPE)
+    assert 0.12 < shares.min() < 0.25 and 0.5 < shares.max() < 0.7
+    spaced = {**SAMPLE, "spacing": jnp.array([1.0, 2.0, 3.0])}
+    out = jax.jit(crop)(KEY, spaced)
+    part = crop.make_params(jax.random.fold_in(KEY, 0), info)
+    window = tuple(slice(int(a), int(a + n)) for a, n in zip(part.first, part.size))
+    expected = np.float64(VOLUME)[window]
+    for axis, side in enumerate(crop.size):
+        expected = antialiased(expected, axis, side)
+    np.testing.assert_allclose(out["volume"], expected, rtol=0, atol=ATOL)
+    factors = np.float64(part.size) / crop.size
+    lines = [np.floor((np.arange(n) + 0.5) * f).astype(int) for n, f in zip(crop.size, factors)]
+    np.testing.assert_array_equal(out["labels"], LABELS[window][np.ix_(*lines)])
+    np.testing.assert_allclose(out["spacing"], [1, 2, 3] * factors, rtol=1e-6)
+
+
+def test_tiles_of_a_grid_are_moved_to_the_bit():
+    shuffle = vol.GridShuffle((2, 3, 4))
+    out = jax.jit(shuffle)(KEY, SAMPLE)
+    order = shuffle.make_params(jax.random.fold_in(KEY, 0), augment.VolumeInfo(SHAPE))
+    assert sorted(order.tolist()) == list(range(24)) != order.tolist()
+    d, h, w = (side // count for side, count in zip(SHAPE, (2, 3, 4)))
+
+    def tile(number):
+        z, y, x = np.unravel_index(number, (2, 3, 4))
+        return np.s_[z * d : (z + 1) * d, y * h : (y + 1) * h, x * w : (x + 1) * w]
+
+    for name, given in (("volume", VOLUME), ("labels", LABELS)):
+        expected = given.copy()
+        for goal, source in enumerate(order.tolist()):
+            expected[tile(goal)] = given[tile(source)]
+        np.testing.assert_array_equal(out[name], expected)
+    with pytest.raises(
+        ValueError, match=r"`grid` of GridShuffle must have at most a tile for each"
+    ):
+        vol.GridShuffle(19)(KEY, SAMPLE)
+
+
+@pytest.mark.parametrize("nonzero", [False, True])
+def test_a_flat_histogram_is_that_of_its_formula(nonzero):
+    given = np.where(VOLUME > 0.4, 900 * VOLUME - 100, 0).astype(np.float32)
+    counted = given != 0 if nonzero else np.ones(SHAPE, bool)
+    out = jax.jit(vol.Equalize(64, nonzero=nonzero))(KEY, given)
+    counts, edges = np.histogram(given[counted], 64)
+    ranks = (np.cumsum(counts) - counts[0]) / (counted.sum() - counts[0])
+    expected = np.interp(np.float64(given), (edges[:-1] + edges[1:]) / 2, ranks)
+    np.testing.assert_allclose(out, np.where(counted, expected, 0), rtol=0, atol=ATOL)
+    np.testing.assert_array_equal(vol.Equalize()(KEY, jnp.full((2, 3, 4), 7.0)), 0)
+
+
+def test_counts_by_order_are_counts():
+    index = jnp.asarray(RNG.integers(0, 9, (5, 6, 7)))
+    expected = np.bincount(np.ravel(index), minlength=9)[:8]
+    for count in (intensity._counts_added, intensity._counts_sorted):
+        np.testing.assert_array_equal(count(index, 8), expected)
+
+
+def test_a_blur_along_a_line_is_the_mean_of_shifts():
+    blur = vol.MotionBlur((2.0, 5.0))
+    info = augment.VolumeInfo(SHAPE)
+    half = np.float64(blur.make_params(jax.random.fold_in(KEY, 0), info))
+    shifts = [half * share for share in np.linspace(-1, 1, 7)]
+    moved = [ndimage.shift(np.float64(VOLUME), -s, order=1, mode="nearest") for s in shifts]
+    out = jax.jit(blur)(KEY, VOLUME)
+    np.testing.assert_allclose(out, np.mean(moved, axis=0), rtol=0, atol=ATOL)
+    lines = jax.vmap(lambda key: blur.make_params(key, info))(jax.random.split(KEY, 500))
+    lengths = 2 * np.linalg.norm(lines, axis=1)
+    assert 2 <= lengths.min() < 2.2 and 4.8 < lengths.max() <= 5.001
+    assert np.abs(np.mean(lines / lengths[:, None], axis=0)).max() < 0.06
+
+
+def test_a_class_comes_from_the_other_volume():
+    other = np.flip(LABELS, 2).copy()
+    other[other == 3] = 0
+    group = {
+        "volume": jnp.stack([VOLUME, -VOLUME]),
+        "labels": jnp.asarray(np.stack([LABELS, other])),
+    }
+    transplant = vol.Transplantation((1, 3), p=1.0)
+    keys = jax.random.split(KEY, 20)
+    out = jax.jit(jax.vmap(transplant, (0, None)))(keys, group)
+    taken = set()
+    for row in range(len(keys)):
+        for here, donor in ((0, 1), (1, 0)):
+            volume, labels = (np.asarray(out[name][row][here]) for name in ("volume", "labels"))
+            given, theirs = (np.asarray(group[name][donor]) for name in ("volume", "labels"))
+            mine = np.asarray(group["labels"][here])
+            fits = [c for c in (1, 3) if (labels == np.where(theirs == c, c, mine)).all()]
+            assert len(fits) == 1
+            taken.add((donor, fits[0]))
+            own = np.asarray(group["volume"][here])
+            np.testing.assert_array_equal(volume, np.where(theirs == fits[0], given, own))
+    assert taken == {(0, 1), (0, 3), (1, 1)}  # the second shows no 3
+    never = vol.Transplantation(2, p=1.0)(KEY, group)
+    jax.tree.map(np.testing.assert_array_equal, never, group)
+    with pytest.raises(ValueError, match=r"needs 'labels' \[2, D, H, W\].*got none"):
+        transplant(KEY, {"volume": group["volume"]})
+    with pytest.raises(ValueError, match=r"`classes` must be labels, ints above 0, .*got \(0, 1\)"):
+        vol.Transplantation((0, 1))
 
 
 def test_inverse_brings_a_prediction_back():
