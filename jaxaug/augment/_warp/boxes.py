@@ -305,10 +305,11 @@ def check_box_columns(transform: Any, sample: Sample) -> None:
     per_box = getattr(transform, "per_box", ())
     rows = jnp.shape(sample["boxes"])[:1]
     for column in USUAL_COLUMNS:
-        if column not in per_box and jnp.shape(sample.get(column, 0)) == rows:
+        if column not in per_box and jnp.shape(sample.get(column, 0))[:1] == rows:
             raise ValueError(
                 f"`{column}` has a row for each box and would not go along with them: call it"
-                f" 'box_{column}', or write {name}(..., per_box=('{column}',))."
+                f" 'box_{column}', write {name}(..., per_box=('{column}',)), or where it does not"
+                " belong to boxes, give it another name."
             )
     for column in ("masks", "keypoints", "polygons"):
         if column not in per_box and jnp.shape(sample.get(column, 0))[:1] == rows:

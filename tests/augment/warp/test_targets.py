@@ -241,6 +241,17 @@ def test_columns_of_detectors_and_trackers_are_refused(name):
         jax.eval_shape(A.SanitizeBoxes(), jax.random.key(0), sample)
 
 
+@pytest.mark.parametrize("transform", [A.SanitizeBoxes, A.RandomIoUCrop])
+@pytest.mark.parametrize("name", ["scores", "labels"])
+def test_numbers_by_class_beside_boxes_are_refused_or_go_along(transform, name):
+    scores = np.arange(12, dtype=np.float32).reshape(3, 4)
+    sample = {"image": IMAGE, "boxes": TWO_OF_THREE, name: scores}
+    with pytest.raises(ValueError, match=rf"`{name}` has a row for each box .*per_box=\('{name}',"):
+        jax.eval_shape(transform(), jax.random.key(0), sample)
+    out = run(A.SanitizeBoxes(per_box=[name]), sample)
+    np.testing.assert_array_equal(out[name], [scores[1], scores[2], np.zeros(4)])
+
+
 def test_entries_that_would_not_follow_their_boxes_are_refused():
     sample = {"image": IMAGE, "boxes": TWO_OF_THREE, "labels": np.arange(3, dtype=np.int32)}
     with pytest.raises(ValueError, match=r"`labels` has a row for each box .* per_box=\('labels',"):
