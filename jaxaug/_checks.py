@@ -12,6 +12,19 @@ def is_int(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
+def checked_indices(indices: np.ndarray, count: int) -> np.ndarray:
+    """Return numbers of records as int64[n].
+
+    Raises:
+      IndexError: one outside of [0, count): NumPy would count a negative one from the end.
+    """
+    indices = np.asarray(indices, np.int64)
+    if indices.size and not (0 <= indices.min() and indices.max() < count):
+        found = f"{indices.min()} to {indices.max()}"
+        raise IndexError(f"`indices` must lie in [0, {count}), got {found}.")
+    return indices
+
+
 def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
     """Raise ValueError unless `value` is one of `choices`."""
     if value not in choices:

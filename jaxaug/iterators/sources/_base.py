@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from jaxaug._checks import check_choice
+from jaxaug._checks import check_choice, checked_indices
 from jaxaug._typing import Features, Values
 from jaxaug.decode import Boxes, ColumnDecoder, Encoded, Keypoints, Span
 from jaxaug.errors import SourceError
@@ -15,19 +15,6 @@ from jaxaug.iterators.sources.protocol import Parts
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 BOXES_OF = ("stored", "upright")
-
-
-def checked_indices(indices: np.ndarray, count: int) -> np.ndarray:
-    """Return numbers of records as int64[n].
-
-    Raises:
-      IndexError: one outside of [0, count): NumPy would count a negative one from the end.
-    """
-    indices = np.asarray(indices, np.int64)
-    if indices.size and not (0 <= indices.min() and indices.max() < count):
-        found = f"{indices.min()} to {indices.max()}"
-        raise IndexError(f"`indices` must lie in [0, {count}), got {found}.")
-    return indices
 
 
 def check_boxes_of(boxes_of: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._checks import checked_indices
 from jaxaug._typing import Values
 from jaxaug.decode import Encoded, zarr_reference
 from jaxaug.errors import SourceError
@@ -59,6 +60,7 @@ class Arrays:
 
     def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read rows of the arrays, and the bytes of files; what cannot be read has length 0."""
+        indices = checked_indices(indices, len(self))
         return {name: column.read(indices) for name, column in self._columns.items()}
 
     def describe(self, index: int) -> dict[str, Any]:

@@ -163,9 +163,9 @@ class Coco:
 
         All are in pixels of the stored files.
         """
+        images = self._files.read(indices)
         columns: dict[str, Values] = {}
         columns |= {name: column[indices] for name, column in self._features.items()}
-        images = self._files.read(indices)
         headers = read_headers(images)
         misfit, turned = self._frames(headers, indices)
         if misfit.any():

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from jaxaug._checks import checked_indices
 from jaxaug._typing import Features, Values
 from jaxaug.decode import ColumnDecoder, Encoded, Ragged
 from jaxaug.iterators.loader.columns import (
@@ -18,7 +19,6 @@ from jaxaug.iterators.loader.columns import (
     narrow_columns,
     take_rows,
 )
-from jaxaug.iterators.sources._base import checked_indices
 from jaxaug.iterators.sources.protocol import Far, Indexed, Source
 
 _FIRST = np.zeros(1, np.int64)

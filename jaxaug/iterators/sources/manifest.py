@@ -93,8 +93,8 @@ class Manifest(LabeledFiles, TextSource):
 
     def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the files' bytes and "label"; a file that cannot be read has length 0."""
-        columns = {name: column[indices] for name, column in self.features.items()}
         files = self._files.read(indices)._replace(span=self._span.take(indices))
+        columns = {name: column[indices] for name, column in self.features.items()}
         return join_columns({"audio": files}, columns)
 
     def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> list[dict[str, str]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._checks import checked_indices
 from jaxaug._typing import Values
 from jaxaug.decode import Encoded, Ragged
 from jaxaug.errors import SourceError
@@ -96,6 +97,7 @@ class InMemory(TableSource):
 
     def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Return rows of the images and of the columns; no encoded bytes are copied."""
+        indices = checked_indices(indices, len(self))
         columns = {name: take_rows(column, indices) for name, column in self._features.items()}
         images: dict[str, Values] = {"image": take_rows(self._images, indices)}
         if self._masks is not None:

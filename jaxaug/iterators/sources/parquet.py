@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug._checks import check_choice, check_positive_int
+from jaxaug._checks import check_choice, check_positive_int, checked_indices
 from jaxaug._typing import PathLike, Values
 from jaxaug.decode import Encoded, Ragged
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import hash_features, join_columns
 from jaxaug.iterators.sources import _arrow, _items
-from jaxaug.iterators.sources._base import TableSource, check_boxes_of, checked_indices
+from jaxaug.iterators.sources._base import TableSource, check_boxes_of
 from jaxaug.iterators.sources.packed.columns import (
     NULLS,
     MaxLength,

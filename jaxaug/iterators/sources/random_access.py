@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._checks import checked_indices
 from jaxaug._typing import Values
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
@@ -189,7 +190,7 @@ class RandomAccess(Annotated, TextSource):
 
     def _items(self, indices: np.ndarray) -> list[Item | Exception]:
         """Return each item, or why it cannot be had."""
-        numbers = np.asarray(indices).tolist()
+        numbers = checked_indices(indices, len(self)).tolist()
         return [self._checked(item, number) for item, number in zip(self._ask(numbers), numbers)]
 
     def _ask(self, numbers: list[int]) -> list[Any]:

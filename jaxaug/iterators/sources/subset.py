@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._checks import checked_indices
 from jaxaug._typing import Features, Values
 from jaxaug.decode import ColumnDecoder
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._base import checked_indices
 from jaxaug.iterators.sources.protocol import Far, Indexed, Partial, Parts, Source
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from jaxaug.errors import SourceError
 from jaxaug.iterators import (
+    Arrays,
     Coco,
     FileList,
     Files,
@@ -109,6 +110,21 @@ def test_a_source_prints_its_records_and_features(tmp_path, make):
     printed = repr(source)
     assert printed.startswith(f"{type(source).__name__}(") and f"{len(source)} " in printed
     assert str(sorted(features)) in printed
+
+
+def arrays(path):
+    return Arrays({"x": np.arange(3), "path": [path / "a", path / "b", path / "c"]})
+
+
+@pytest.mark.parametrize(
+    "make", [folder, file_list, coco, webdataset, in_memory, files, random_access, arrays, subset]
+)
+@pytest.mark.parametrize("place", ["first", "beyond"])
+def test_numbers_outside_of_the_records_are_no_records(tmp_path, make, place):
+    source = make(tmp_path)
+    number = -1 if place == "first" else len(source)
+    with pytest.raises(IndexError, match=rf"must lie in \[0, {len(source)}\), got {number} to"):
+        source.read(np.array([number]))
 
 
 def test_class_weights_need_no_image(tmp_path):

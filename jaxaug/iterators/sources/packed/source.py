@@ -14,12 +14,13 @@ from jaxaug._checks import (
     check_count,
     check_positive_int,
     check_seconds,
+    checked_indices,
 )
 from jaxaug._typing import PathLike, Values
 from jaxaug.decode import Encoded, Sides
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
-from jaxaug.iterators.sources._base import TableSource, check_boxes_of, checked_indices
+from jaxaug.iterators.sources._base import TableSource, check_boxes_of
 from jaxaug.iterators.sources._findings import without_rows
 from jaxaug.iterators.sources._items import TEXTS
 from jaxaug.iterators.sources.packed.columns import (

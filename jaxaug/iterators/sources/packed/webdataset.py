@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._checks import checked_indices
 from jaxaug._typing import PathLike, Values
 from jaxaug.decode import Ragged
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.sources import _items
-from jaxaug.iterators.sources._base import checked_indices
 from jaxaug.iterators.sources.packed.columns import (
     ColumnBuilder,
     MaxLength,

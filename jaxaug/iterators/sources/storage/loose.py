@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._checks import checked_indices
 from jaxaug.decode import Encoded
 from jaxaug.decode.video.stored import StoredVideos
 from jaxaug.iterators.loader.columns import column_bytes
@@ -123,7 +124,7 @@ class LooseFiles:
         What the page cache holds is read by the calling thread, the rest by several: more of them
         would take the GIL from the threads that decode.
         """
-        paths = self._paths(np.asarray(indices))
+        paths = self._paths(indices)
         chunks = _FileBuffers(self._free, self._local)
         addresses, lengths, found = _read_cached(paths if self._local else [], chunks)
         missing = np.ones(len(paths), bool)
@@ -149,7 +150,7 @@ class LooseFiles:
             return [*pool.map(read, shares)]
 
     def _paths(self, numbers: np.ndarray) -> list[str]:
-        return [self.path(number) for number in numbers.tolist()]
+        return [self.path(number) for number in checked_indices(numbers, len(self)).tolist()]
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the file's number and path, and "error" if it cannot be read now."""
