@@ -7,6 +7,7 @@ from jaxaug.augment._chain.group import (
     GroupCompose,
     GroupOp,
     channels_first,
+    check_layout,
     mixable,
     with_soft_labels,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "Transforms",
     "channels_first",
     "check_key",
+    "check_layout",
     "frames_name",
     "image_alone",
     "mixable",

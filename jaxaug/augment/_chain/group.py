@@ -29,7 +29,8 @@ from jaxaug.augment._warp import (
     given_alone,
 )
 
-_LEFT_BEHIND = ("keypoints", "masks", "polygons")  # entries that cannot be mixed
+# Entries that cannot be mixed.
+_LEFT_BEHIND = ("keypoints", "masks", "polygons", "video", "audio", "volume")
 
 
 class GroupOp(Operator):
@@ -113,6 +114,16 @@ def channels_first(images: Array) -> bool:
     return last not in USUAL_CHANNELS and first < last
 
 
+def check_layout(transform: Any, images: Array) -> None:
+    """Raise where images [g, ., ., .] may be of either layout, with a side as short as channels."""
+    shape = images.shape[1:]
+    if shape[0] in USUAL_CHANNELS and shape[2] in USUAL_CHANNELS:
+        raise ValueError(
+            f"{type(transform).__name__} cuts windows of [H, W, C] or [C, H, W], got {shape}, which"
+            f" may be either: give images of more than {USUAL_CHANNELS[-1]} pixels a side."
+        )
+
+
 def mixable(transform: Any, group: Sample) -> Sample:
     """Return the group, checked, with soft labels and with zeros for boxes that are padding."""
     _check_mixed(transform, group)
@@ -129,6 +140,9 @@ def with_soft_labels(transform: Any, group: Sample) -> Sample:
         return group
     label = group["label"]
     name = type(transform).__name__
+    if label.dtype == bool:  # a class, or which classes there are
+        label = label.astype(jnp.int32 if label.ndim == 1 else jnp.float32)
+        group = {**group, "label": label}
     if jnp.issubdtype(label.dtype, jnp.floating):
         _check_soft(name, label, transform.num_classes)
         return group
@@ -169,7 +183,8 @@ def _check_mixed(transform: Any, group: Sample) -> None:
             f" got {group['image'].shape[1:]}: write gray images [H, W, 1], and mix the frames of"
             " videos through jax.vmap, all of them with one key."
         )
-    behind = [name for name in _LEFT_BEHIND if name in group]
+    nested = [name for name, value in group.items() if not hasattr(value, "shape")]
+    behind = nested + [name for name in _LEFT_BEHIND if name in group]
     if behind:
         raise ValueError(
             f"{type(transform).__name__} mixes 'image', 'label', 'mask' and 'boxes', got"

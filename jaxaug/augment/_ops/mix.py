@@ -26,7 +26,7 @@ from jaxaug.augment._base import (
     ordered,
     top_level,
 )
-from jaxaug.augment._chain import GroupOp, channels_first, mixable
+from jaxaug.augment._chain import GroupOp, channels_first, check_layout, mixable
 from jaxaug.augment._warp import VALID, WEIGHTS, box_columns, clipped, hulls, packed, present
 from jaxaug.augment.random import beta, uniform
 
@@ -48,6 +48,7 @@ class Blending(GroupOp):
 
     group_size = 2
     weighs: ClassVar[bool] = True  # False where each pixel is of one image
+    cuts: ClassVar[bool] = True  # False where windows are the whole image
     num_classes: int | None
     per_box: Sequence[str]
 
@@ -58,6 +59,8 @@ class Blending(GroupOp):
     def apply(self, params: Blend, group: Sample, info: ImageInfo) -> Sample:
         """Blend images, labels, masks and boxes."""
         group = mixable(self, group)
+        if self.cuts:
+            check_layout(self, group["image"])
         partners = {name: value[::-1] for name, value in group.items()}
         if "valid" in group:
             weight = jnp.where(partners["valid"], params.weight, 1.0)
@@ -139,6 +142,7 @@ class MixUp(Blending):
     there the sample before.
     """
 
+    cuts: ClassVar[bool] = False
     num_classes: Annotated[int | None, Converter(as_optional, as_int, 1)] = None
     alpha: Annotated[float, Converter(_as_alpha)] = 1.0
     p: float = 1.0

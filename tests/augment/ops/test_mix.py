@@ -182,6 +182,19 @@ def test_pixels_and_labels_are_mixed_as_numpy_mixes_them(mix, dtype, layout):
     assert out["image"].dtype == dtype and out["label"].dtype == np.float32
 
 
+@pytest.mark.parametrize("mix", [A.MixUp(2), A.Mosaic(8, num_classes=2)], ids=name_of)
+def test_labels_that_are_bools_are_a_class_or_several(mix):
+    image = group(mix.group_size)["image"]
+    one = np.arange(mix.group_size) % 2 == 1
+    out = mix(KEYS[0], {"image": image, "label": one})
+    same = mix(KEYS[0], {"image": image, "label": one.astype(np.int32)})
+    np.testing.assert_array_equal(out["label"], same["label"])
+    several = np.stack([one, np.ones_like(one)], axis=1)
+    out = mix(KEYS[0], {"image": image, "label": several})
+    same = mix(KEYS[0], {"image": image, "label": several.astype(np.float32)})
+    np.testing.assert_array_equal(out["label"], same["label"])
+
+
 def test_masks_are_cut_with_the_image_and_only_floats_are_blended():
     key = jax.random.key(1)
     whole = group()
@@ -330,6 +343,11 @@ def test_errors_are_named():
         A.CutMix()(KEYS[0], whole)
     with pytest.raises(ValueError, match=r"mixes 'image', .* got 'keypoints' beside them"):
         A.MixUp(3)(KEYS[0], {**whole, "keypoints": np.zeros((2, 1, 2), np.float32)})
+    for name in ("audio", "video", "volume"):  # of the same record
+        with pytest.raises(ValueError, match=rf"mixes 'image', .* got '{name}' beside them"):
+            A.MixUp(3)(KEYS[0], {**whole, name: np.zeros((2, 4, 1), np.float32)})
+    with pytest.raises(ValueError, match=r"mixes 'image', .* got 'about', 'views' beside them"):
+        A.MixUp(3)(KEYS[0], {**whole, "views": [whole["image"]], "about": {"x": np.zeros(2)}})
     with pytest.raises(ValueError, match=r"mixes 'image', .* got 'masks' beside them"):
         A.CutMix(3)(KEYS[0], {**whole, "masks": np.zeros((2, 1, 40, 60), np.uint8)})
     with pytest.raises(
@@ -404,6 +422,17 @@ def test_both_layouts_of_any_number_of_channels(channels):
         rows_last = cut(key, {"image": image})["image"]
         rows_first = cut(key, {"image": image.transpose(0, 3, 1, 2)})["image"]
         np.testing.assert_array_equal(np.asarray(rows_first).transpose(0, 2, 3, 1), rows_last)
+
+
+@pytest.mark.parametrize("shape", [(3, 9, 4), (4, 4, 3)])
+def test_images_of_either_layout_are_not_cut(shape):
+    group = {"image": np.zeros((2, *shape), np.float32)}
+    for cut in (A.CutMix(), A.MixUpOrCutMix()):
+        with pytest.raises(
+            ValueError, match=r"cuts windows .* got \(.*, which may be either: give"
+        ):
+            cut(KEYS[0], group)
+    assert A.MixUp()(KEYS[0], group)["image"].shape == (2, *shape)
 
 
 def test_a_chain_of_groups_without_room_for_boxes():
