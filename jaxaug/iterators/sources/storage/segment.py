@@ -21,6 +21,7 @@ _MAX_REMEMBERED = 50_000  # segments, with 512 bytes each
 # By path the entries of blocks that this process has written, or whose checksum it has compared.
 # One that is the same in the table is of a block that is there, also if the file is a new one.
 _good: dict[str, np.ndarray] = {}
+_remembering = threading.Lock()
 
 
 class Segment:
@@ -122,9 +123,10 @@ class Segment:
 
 def _good_of(path: str, count: int) -> np.ndarray:
     """Return the entries that were found good of a segment."""
-    if len(_good) >= _MAX_REMEMBERED:
-        del _good[next(iter(_good))]
-    return _good.setdefault(path, np.zeros(count, "<u8"))
+    with _remembering:
+        if path not in _good and len(_good) >= _MAX_REMEMBERED:
+            del _good[next(iter(_good))]
+        return _good.setdefault(path, np.zeros(count, "<u8"))
 
 
 def _entry_of(content: np.ndarray) -> np.uint64:

@@ -348,3 +348,14 @@ def test_a_bound_that_is_none_is_named(tmp_path, wrong):
     path.write_bytes(containers.tar(containers.labelled_files(2)))
     with pytest.raises(ValueError, match="`cache_bytes` must be"):
         WebDataset(path, cache=tmp_path, cache_bytes=wrong)
+
+
+def test_a_full_memory_of_segments_forgets_others_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(segment_module, "_good", {})
+    monkeypatch.setattr(segment_module, "_MAX_REMEMBERED", 2)
+    paths = [str(tmp_path / name) for name in "abc"]
+    for path in [*paths[:2], *paths[:2]]:  # known ones push nothing out
+        Segment(path, np.array([8]), 8)
+        assert list(segment_module._good) == paths[: len(segment_module._good)]
+    Segment(paths[2], np.array([8]), 8)
+    assert list(segment_module._good) == paths[1:]
