@@ -138,6 +138,8 @@ def from_state(state: Any, run: RunIdentity) -> Cursor:
 
 def _check_fields(state: Any) -> None:
     """Refuse a state whose version or fields are not those that `to_state` writes."""
+    if isinstance(state, StateError):  # of `read_state`
+        raise state
     if not isinstance(state, dict):
         raise StateError(
             f"a state must be the dict that `get_state()` gave, got {type(state).__name__}."
@@ -219,14 +221,13 @@ def write_state(state: dict[str, Any], folder: Path) -> None:
     (folder / _FILE_NAME).write_text(json.dumps(state))
 
 
-def read_state(folder: Path) -> dict[str, Any]:
-    """Return the state that lies in a folder.
+def read_state(folder: Path) -> Any:
+    """Return the state that lies in a folder, or why none can be read.
 
-    Raises:
-      StateError: the file is missing or no JSON.
+    `from_state` raises that, where other processes are told instead of waiting for this one.
     """
     file = folder / _FILE_NAME
     try:
         return json.loads(file.read_text())
     except (OSError, ValueError) as error:
-        raise StateError(f"no state of a Loader can be read from {str(file)!r}: {error}") from error
+        return StateError(f"no state of a Loader can be read from {str(file)!r}: {error}")

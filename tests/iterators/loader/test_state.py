@@ -1,6 +1,7 @@
 """The state of a Loader: the arithmetic of its cursor, and the states that are refused."""
 
 import asyncio
+import contextlib
 import json
 import re
 
@@ -15,6 +16,7 @@ from jaxaug.iterators import (
     Shuffled,
     Weighted,
 )
+from jaxaug.iterators.loader.agreement import Peers
 from jaxaug.iterators.loader.state import (
     Checkpointable,
     Cursor,
@@ -81,6 +83,27 @@ def test_one_process_writes_the_file_for_all(tmp_path, monkeypatch):
         monkeypatch.setattr(jax, "process_index", lambda process=process: process)
         asyncio.run(save())
     assert read_state(tmp_path) == GOOD
+
+
+def test_a_file_that_one_process_lacks_is_told_to_the_others(tmp_path, monkeypatch):
+    told = []
+
+    @contextlib.contextmanager
+    def compare(self, call):
+        try:
+            yield {}
+        except StateError as error:  # which a comparison posts
+            told.append((call, str(error)))
+            raise
+
+    async def load(loader):
+        await (await loader.load(tmp_path))
+
+    with Loader(InMemory(np.zeros((8, 2, 2, 3), np.uint8)), 8) as loader:
+        monkeypatch.setattr(Peers, "compare", compare)
+        with pytest.raises(StateError, match=r"no state of a Loader can be read from .*json"):
+            asyncio.run(load(loader))
+    assert [call for call, _ in told] == ["Loader.set_state"] and "json" in told[0][1]
 
 
 def test_a_state_that_names_the_kind_of_its_order_alone_goes_on():
