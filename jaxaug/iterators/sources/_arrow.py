@@ -201,6 +201,8 @@ def images_of(column: Any, mapped: bool) -> Images:
         compute = import_pyarrow("pyarrow.compute")
         paths = compute.struct_field(column, "path") if "path" in names else None
         data = compute.struct_field(column, "bytes")
+    if pyarrow.types.is_binary_view(data.type):  # as polars writes
+        data, mapped = data.cast(pyarrow.large_binary()), False
     # Chunk by chunk: to combine them would copy, and fails beyond 2 GiB.
     places = [_places(pyarrow, chunk) for chunk in data.chunks]
     places = places or [(np.zeros(0, np.uint64), np.zeros(0, np.uint64))]
@@ -215,7 +217,7 @@ def is_image_type(type: Any) -> bool:
     if types.is_struct(type):
         found = [field.type for field in type if field.name == "bytes"]
         return bool(found) and is_image_type(found[0])
-    return types.is_binary(type) or types.is_large_binary(type)
+    return types.is_binary(type) or types.is_large_binary(type) or types.is_binary_view(type)
 
 
 def is_image_list(type: Any) -> bool:

@@ -511,6 +511,16 @@ def test_the_places_of_images_are_those_of_the_rows(kind):
             assert bytes_of(_arrow.images_of(column, False)) == expected[part]
 
 
+@pytest.mark.parametrize("form", ["parquet", "file"])
+def test_views_of_bytes_are_images(tmp_path, form):
+    """polars writes such columns; short values lie in the views themselves."""
+    images = [*containers.jpegs(4), b"short", None]
+    write(tmp_path / "a", pa.table({"image": pa.array(images, pa.binary_view())}), form)
+    source = Parquet(tmp_path / "a", label=None)
+    encoded = source.read(np.array([5, 3, 4]))["image"]
+    assert [bytes(encoded.view(row)) for row in range(3)] == [b"", images[3], b"short"]
+
+
 def test_the_longest_unused_group_leaves_the_memory():
     cache = _Cache(2)
     image = _arrow.Images(np.zeros(0), np.zeros(0), None, None, 1)
