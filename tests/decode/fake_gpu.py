@@ -196,6 +196,9 @@ def engines_of(gpu):
             self.channels = channels
             self.permits = threading.BoundedSemaphore(2)
 
+        def make_states(self, sampling):
+            gpu.samplings.append(sampling)
+
         def has_free_permit(self):
             return free_permits(self) > 0
 
@@ -263,6 +266,7 @@ def gpu(monkeypatch):
     """
     gpu = SimpleNamespace(
         calls=[],
+        samplings=[],
         seconds=lambda images: 0.0,
         in_thread=lambda image: None,
         thread_slot=lambda most: 0,

@@ -18,7 +18,7 @@ from jaxaug.decode.image.nvjpeg.host_threads import HostThreads
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.libnvjpeg import NvjpegError
 from jaxaug.errors import DecodeError
-from tests.decode.fake_gpu import CANVAS, HostBuffer, check, decoder, turned
+from tests.decode.fake_gpu import CANVAS, HostBuffer, HostResampler, check, decoder, turned
 from tests.images import encode, jpegs, picture
 
 
@@ -154,7 +154,21 @@ def test_a_gpu_that_cannot_be_used_frees_the_others(gpu, monkeypatch):
     with pytest.raises(NvjpegError):
         decoder(gpus=2)
     gc.collect()
-    assert sorted(closed) == ["buffers", "threads", "threads"]
+    assert sorted(closed) == ["buffers", "threads"]
+
+
+def test_engines_start_beside_what_their_maker_does_next(gpu, monkeypatch):
+    made = threading.Event()
+
+    def compile_resampler(channels):
+        assert made.wait(60)
+        return HostResampler(channels)
+
+    monkeypatch.setattr(nvjpeg_backend, "compile_resampler", compile_resampler)
+    with decoder() as decode:
+        made.set()
+        check(decode, jpegs(3))
+    assert gpu.samplings == [0x22111100]  # the states of 4:2:0, before the first image
 
 
 def test_columns_of_any_integers_reach_the_engines_as_their_own_kind(gpu):

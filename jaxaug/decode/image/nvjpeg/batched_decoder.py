@@ -71,7 +71,7 @@ class BatchedDecoder:
         """
         groups = {each: (sampling == each).nonzero()[0] for each in set(sampling.tolist())}
         for each in groups:
-            self._make_states(each)
+            self.make_states(each)
 
         images = libnvjpeg.destinations(pointers, pitches)
         parts: list[tuple[np.ndarray, ...]] = []
@@ -92,17 +92,11 @@ class BatchedDecoder:
         finally:  # until then the arrays and the encoded bytes are read
             self._finish_all(running)
 
-    def close(self) -> None:
-        """Free everything but the handle; its device is current."""
-        for _, state, stream in self._states:
-            libnvjpeg.destroy("nvjpegJpegStateDestroy", state)
-            cuda.call("cudaStreamDestroy", stream)
-
-    def _make_states(self, sampling: int) -> None:
-        """Make all states of a sampling when its first image comes.
+    def make_states(self, sampling: int) -> None:
+        """Make all states of a sampling, unless they are there.
 
         Making one stops the engines of all GPUs, for 0.1 s with one GPU and 0.4 s with four, so it
-        must not happen later.
+        must not happen later than with the first image.
         """
         if sampling in self._idle:
             return
@@ -110,6 +104,12 @@ class BatchedDecoder:
             if sampling not in self._idle:  # made by another thread meanwhile
                 states = [self._make_state(sampling) for _ in range(MAX_RUNNING_CALLS)]
                 self._idle[sampling] = states
+
+    def close(self) -> None:
+        """Free everything but the handle; its device is current."""
+        for _, state, stream in self._states:
+            libnvjpeg.destroy("nvjpegJpegStateDestroy", state)
+            cuda.call("cudaStreamDestroy", stream)
 
     def _take_state(self, sampling: int) -> _State:
         """Return an idle state of a sampling; there is one, unless a Ctrl-C has lost it."""

@@ -24,8 +24,9 @@ SLOT = 3  # the engines decode the whole image into a slot; a kernel resamples i
 # Chroma samplings that the engines decode; see `Headers.sampling`.
 _GRAY = 0x11000000
 _444 = 0x11111100
-# All, sorted; after these two 4:4:0, 4:2:2 and 4:2:0.
-_SAMPLINGS = np.array([_GRAY, _444, 0x12111100, 0x21111100, 0x22111100], np.uint32)
+USUAL_SAMPLING = 0x22111100  # 4:2:0
+# All, sorted; the other two are 4:4:0 and 4:2:2.
+_SAMPLINGS = np.array([_GRAY, _444, 0x12111100, 0x21111100, USUAL_SAMPLING], np.uint32)
 
 # A chroma sampling of fewer images than one in so many is left to the host threads: it would cost
 # the engines a call for a few images.

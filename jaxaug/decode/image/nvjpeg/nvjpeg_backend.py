@@ -47,6 +47,7 @@ from jaxaug.decode.image.nvjpeg.batched_decoder import MAX_RUNNING_CALLS, Batche
 from jaxaug.decode.image.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
 from jaxaug.decode.image.nvjpeg.dispatch import (
     HOST,
+    USUAL_SAMPLING,
     Batch,
     assign_backends,
     images_for_engines,
@@ -101,21 +102,22 @@ class Gpu:
 
     Args:
       device: of CUDA.
+      handle: of nvJPEG on that device.
       canvas_shape: (H, W, channels).
       num_threads: host threads for images that the engines cannot decode.
       num_helpers: host threads that take some of the other images if these are large.
-      deterministic: see the top of the file.
     """
 
     def __init__(
         self,
         device: Device,
+        handle: Any,
         canvas_shape: tuple[int, int, int],
         num_threads: int,
         num_helpers: int,
-        deterministic: bool,
     ):
         self._device = device
+        self._handle = handle
         self._canvas_shape = canvas_shape
         self._ordinal = device.local_hardware_id or 0
         cuda.set_device(self._ordinal)
@@ -131,13 +133,9 @@ class Gpu:
             resampler=resampler,
             slots_bytes=region_bytes,
         )
-        try:
-            self._handle = _make_handle(deterministic)
-        except BaseException:
-            self._threads.close()
-            raise
-
-        self._batched = BatchedDecoder(self._handle, canvas_shape[2])
+        self._batched = BatchedDecoder(handle, canvas_shape[2])
+        with contextlib.suppress(libnvjpeg.NvjpegError):  # the first batch will tell
+            self._batched.make_states(USUAL_SAMPLING)
         self._regions = None
         if resampler is not None:
             self._regions = RegionPool(resampler, _REGIONS, region_bytes, canvas_shape)
@@ -418,27 +416,34 @@ class NvjpegBackend:
 
         self._has_helpers = num_helpers > 0
         self._canvas_shape = canvas_shape
-        self._gpus: list[Gpu] = []
+        self._starts: list[Future[Gpu]] = []
         self._pool = ThreadPoolExecutor(
             len(devices) * MAX_IN_FLIGHT, thread_name_prefix="jaxaug-gpu"
         )
         # Runs at `close`, when the last reference goes (a borrowed batch has one), and if one of
         # the GPUs cannot be used.
-        self._finalizer = weakref.finalize(self, _close, self._gpus, self._pool, os.getpid())
+        self._finalizer = weakref.finalize(self, _close, self._starts, self._pool, os.getpid())
         self._finalizer.atexit = False
 
         self._first_ordinal = devices[0].local_hardware_id or 0
         with cuda.on_device(self._first_ordinal):
             for device in devices:
-                gpu = Gpu(
-                    device,
-                    canvas_shape,
-                    num_threads=threads_per_gpu,
-                    num_helpers=num_helpers,
-                    deterministic=deterministic,
+                cuda.set_device(device.local_hardware_id or 0)
+                handle = _make_handle(deterministic)
+                # Beside what the caller does until the first batch: a Loader compiles.
+                start = functools.partial(
+                    Gpu, device, handle, canvas_shape, threads_per_gpu, num_helpers
                 )
-                self._gpus.append(gpu)
-        self._max_slot_bytes = min(gpu.max_slot_bytes for gpu in self._gpus)  # memory may differ
+                self._starts.append(self._pool.submit(start))
+
+    @functools.cached_property
+    def _gpus(self) -> list[Gpu]:
+        """The GPUs, once all have started."""
+        return [start.result() for start in self._starts]
+
+    @functools.cached_property
+    def _max_slot_bytes(self) -> int:
+        return min(gpu.max_slot_bytes for gpu in self._gpus)  # memory may differ
 
     @property
     def bytes_held(self) -> int:
@@ -530,9 +535,10 @@ class NvjpegBackend:
         self._finalizer()
 
 
-def _close(gpus: list[Gpu], pool: ThreadPoolExecutor, process: int) -> None:
+def _close(starts: list[Future[Gpu]], pool: ThreadPoolExecutor, process: int) -> None:
     if os.getpid() != process:  # a forked child has neither the threads nor the device
         return
     pool.shutdown()
-    for gpu in gpus:
-        gpu.close()
+    for start in starts:
+        if start.exception() is None:
+            start.result().close()
