@@ -110,14 +110,11 @@ def packets_of_clips(path: str) -> list[list[tuple[int, bytes]]]:
     with VideoFile(memoryview(Path(path).read_bytes()), 2**26) as file:
         table, stream = file.table, Bitstream(file.table.codec)
         for start in starts_of(len(table.frames)):
-            (*runs,) = table.runs(np.arange(start, start + FRAMES * STRIDE, STRIDE))
-            clips.append(
-                [
-                    (number, stream.packet(content, bool(table.keys[number])))
-                    for run in runs
-                    for number, content in file.packets(run)
-                ]
-            )
+            runs = table.runs(np.arange(start, start + FRAMES * STRIDE, STRIDE))
+            numbers, contents = zip(*(packet for run in runs for packet in file.packets(run)))
+            joined, sizes = stream.packets(contents, table.keys[np.array(numbers)])
+            parts = np.split(joined, np.cumsum(sizes)[:-1])
+            clips.append([(number, part.tobytes()) for number, part in zip(numbers, parts)])
     return clips
 
 
@@ -155,19 +152,26 @@ def by_threads(make: Callable[[], Callable[[int], int]], threads: int, clips: in
 def open_native(path: str, threads: int) -> Opened:
     from jaxaug.decode.native import cuda
     from jaxaug.decode.native import libnvcuvid as nv
-    from jaxaug.decode.video.nvdec.session import Session
+    from jaxaug.decode.video.nvdec.session import Packets, Session
+
+    def joined(clips: list[list[tuple[int, bytes]]]) -> Packets:
+        """Return their packets, with an end behind each clip."""
+        packets = [packet for clip in clips for packet in [*clip, (-2, b"")]]
+        sizes = np.array([len(content) for _, content in packets])
+        content = np.frombuffer(b"".join(content for _, content in packets), np.uint8)
+        # No picture is wanted: theirs are 1 and more.
+        return Packets(content, sizes, np.array([1 + number for number, _ in packets]))
 
     clips = packets_of_clips(path)
-    # No picture is wanted: theirs are 1 and more.
-    groups = [[(1 + number, content) for number, content in clip] for clip in clips]
-    groups = [groups[k:] + groups[:k] for k in range(len(groups))]
+    groups = [joined((clips[k:] + clips[:k])[:AT_ONCE]) for k in range(len(clips))]
+    unwanted = np.zeros(1, np.int64)
 
     def make() -> Callable[[int], int]:
         cuda.set_device(0)
         session = Session(nv.CODECS["h264"], cuda.create_stream())
 
         def decode(number: int) -> int:
-            session.decode(groups[number][:AT_ONCE], [0], lambda shown: None)
+            session.decode(groups[number], unwanted, lambda surfaces: None)
             return AT_ONCE
 
         return decode

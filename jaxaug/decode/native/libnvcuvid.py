@@ -10,7 +10,6 @@ import functools
 from ctypes import (
     POINTER,
     Structure,
-    c_char_p,
     c_int,
     c_longlong,
     c_short,
@@ -143,7 +142,7 @@ class Packet(Structure):
 
     _fields_ = [
         *_fields(c_ulong, "flags size"),
-        ("payload", c_char_p),
+        ("payload", c_void_p),
         ("timestamp", c_longlong),
     ]
 

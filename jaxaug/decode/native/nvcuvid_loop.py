@@ -28,7 +28,7 @@ MAX_SURFACES = 64
 MAX_MAPPED = 16
 ERRORS_FOUND = -1  # of `State.error`: the status of a picture tells of them
 
-FullCallback = CFUNCTYPE(None)
+ReadCallback = CFUNCTYPE(None)
 
 
 class Mapped(Structure):
@@ -52,13 +52,17 @@ class State(Structure):
       wanted: a byte for each rank, not zero where the frame is asked for.
       count: of those bytes.
       rank: of the packet that is parsed.
-      full: is called where `outputs` surfaces are mapped; gives them back.
+      suit: is called with headers that are not `format`; returns how many surfaces there are then.
+      read: is called where surfaces are mapped, as many as may be or all; reads them.
       error: a CUresult, or ERRORS_FOUND; then nothing more is decoded.
       reorders: frames are those of the packets that their surfaces were decoded of, not of the
         times that the parser gives.
+      surfaces: of the decoder, 0 where there is none.
+      begun: not zero behind the first headers of a video.
       mapped, used: surfaces to be read, and how many.
       ranks: of the picture in each surface.
       unchecked: not zero where a surface's picture may have errors.
+      format: that the decoder suits.
     """
 
     _fields_ = [
@@ -67,15 +71,18 @@ class State(Structure):
         ("wanted", c_void_p),
         ("count", c_longlong),
         ("rank", c_longlong),
-        ("full", FullCallback),
-        *((name, c_int) for name in "error reorders outputs used".split()),
+        ("suit", nv.SequenceCallback),
+        ("read", ReadCallback),
+        *((name, c_int) for name in "error reorders outputs used surfaces begun".split()),
         ("mapped", Mapped * MAX_MAPPED),
         ("ranks", c_longlong * MAX_SURFACES),
         ("unchecked", c_ubyte * MAX_SURFACES),
+        ("format", nv.Format),
     ]
 
 
 _SOURCE = r"""
+#include <string.h>
 #include <time.h>
 typedef long long i64;
 typedef unsigned long long u64;
@@ -84,7 +91,8 @@ typedef struct { int surface, progressive, top_field_first, repeat; i64 time; } 
 typedef struct { int status, others[31]; void* more[8]; } Status;
 typedef struct { int progressive, second_field, top_field_first; } MapParameters;  // its start
 typedef struct { i64 rank; u64 pointer; unsigned pitch, unused; } Mapped;
-typedef struct {
+typedef struct State State;
+struct State {
   void *parser, *decoder;
   int (*parse)(void*, Packet*);
   int (*decode)(void*, void*);
@@ -94,12 +102,13 @@ typedef struct {
   MapParameters* parameters;
   const unsigned char* wanted;
   i64 count, rank;
-  void (*full)(void);
-  int error, reorders, outputs, used;
+  int (*suit)(State*, const void*);
+  void (*read)(void);
+  int error, reorders, outputs, used, surfaces, begun;
   Mapped mapped[MAX_MAPPED];
   i64 ranks[MAX_SURFACES];
-  unsigned char unchecked[MAX_SURFACES];
-} State;
+  unsigned char unchecked[MAX_SURFACES], format[FORMAT_BYTES];
+};
 
 static int fail(State* s, int error) {
   if (!s->error) s->error = error;
@@ -120,19 +129,26 @@ static int check(State* s, int surface) {
   }
 }
 
-int check_all(State* s) {
-  for (int surface = 0; surface < MAX_SURFACES; ++surface)
-    if (s->unchecked[surface] && !check(s, surface)) break;
-  return s->error;
-}
-
-int unmap_all(State* s) {
+static void give_back(State* s) {
+  if (s->used) s->read();
   for (int i = 0; i < s->used; ++i) {
     int error = s->unmap(s->decoder, s->mapped[i].pointer);
     if (error) fail(s, error);
   }
   s->used = 0;
+}
+
+int finish(State* s) {
+  give_back(s);
+  for (int surface = 0; surface < MAX_SURFACES && !s->error; ++surface)
+    if (s->unchecked[surface]) check(s, surface);
   return s->error;
+}
+
+int on_sequence(State* s, const void* format) {
+  if (!s->surfaces || memcmp(format, s->format, FORMAT_BYTES)) return s->suit(s, format);
+  s->begun = 1;
+  return s->surfaces;
 }
 
 int on_decode(State* s, const int* picture) {
@@ -152,7 +168,7 @@ int on_show(State* s, const Shown* shown) {
   if (!shown) return 1;
   i64 rank = s->reorders ? s->ranks[shown->surface] : shown->time;
   if (rank < 0 || rank >= s->count || !s->wanted[rank]) return 1;
-  if (s->used == s->outputs) s->full();
+  if (s->used == s->outputs) give_back(s);
   if (s->error) return 0;
   Mapped* next = &s->mapped[s->used];
   s->parameters->progressive = shown->progressive;
@@ -170,7 +186,7 @@ int run(State* s, Packet* packets, int count) {
     int error = s->parse(s->parser, &packets[i]);
     if (error) fail(s, error);
   }
-  return s->error;
+  return s->error ? s->error : finish(s);
 }
 """
 
@@ -187,6 +203,7 @@ def compiled() -> ctypes.CDLL | None:
     numbers = {
         "MAX_MAPPED": MAX_MAPPED,
         "MAX_SURFACES": MAX_SURFACES,
+        "FORMAT_BYTES": ctypes.sizeof(nv.Format),
         "ERRORS_FOUND": ERRORS_FOUND,
         "NOT_SUPPORTED": nv.NOT_SUPPORTED,
         "IN_PROGRESS": nv.IN_PROGRESS,
@@ -204,5 +221,5 @@ def compiled() -> ctypes.CDLL | None:
         except (OSError, subprocess.SubprocessError):
             return None
     loaded.run.argtypes = (POINTER(State), c_void_p, c_int)
-    loaded.check_all.argtypes = loaded.unmap_all.argtypes = (POINTER(State),)
+    loaded.finish.argtypes = (POINTER(State),)
     return loaded

@@ -1,11 +1,15 @@
 """Packets as the parser of the engines reads them: NAL units behind start codes, with headers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from jaxaug.decode.video.nvdec.engines import EngineError
 from jaxaug.decode.video.table import Codec
 
 _START = b"\0\0\0\1"
+_LENGTH_BYTES = 4  # of a NAL unit's length, whose place a start code takes
+_MAX_UNITS = 1000  # of a packet: slices and messages
 _VPS, _PPS = 32, 34  # the first and last type of a parameter set, ITU-T H.265 table 7-1
 
 
@@ -36,14 +40,30 @@ class Bitstream:
             except IndexError:
                 raise EngineError("the header of its codec is cut") from None
 
-    def packet(self, content: "bytes | memoryview", key: bool) -> bytes:
-        """Return a packet; `key` if decoding may begin with it."""
-        parts: list[bytes | memoryview] = [self.header] if key else []
-        if not self._length_bytes:
-            return b"".join([*parts, content])
-        for unit in _units(memoryview(content), self._length_bytes):
-            parts += (_START, unit)
-        return b"".join(parts)
+    def packets(
+        self, contents: Sequence[bytes | memoryview], keys: Sequence[bool] | np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return packets behind each other, uint8[bytes], and the size int64[k] of each.
+
+        Args:
+          contents: of the packets.
+          keys: of each, True if decoding may begin with it.
+
+        Raises:
+          EngineError: one is cut, of which FFmpeg tells in its own way.
+        """
+        if self._length_bytes not in (0, _LENGTH_BYTES):
+            contents = [_widened(each, self._length_bytes) for each in contents]
+        parts: list[bytes | memoryview] = []
+        for content, key in zip(contents, keys):
+            parts += (self.header if key else b"", content)
+        joined = np.frombuffer(bytearray().join(parts), np.uint8)
+        heads = np.where(keys, len(self.header), 0)
+        sizes = heads + [len(content) for content in contents]
+        if self._length_bytes:
+            ends = np.cumsum(sizes)
+            _begin_units(joined, ends - sizes + heads, ends)
+        return joined, sizes
 
     def _read(self, data: bytes, hevc: bool) -> None:
         place = 21 if hevc else 4
@@ -52,19 +72,39 @@ class Bitstream:
         self.header = b"".join(_START + each for each in sets)
 
 
-def _units(data: memoryview, length_bytes: int) -> Iterator[memoryview]:
-    """Yield the NAL units of a packet.
+def _begin_units(joined: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> None:
+    """Write start codes over the lengths of NAL units, one unit of each packet at a time.
+
+    Args:
+      joined: uint8[bytes], with all packets.
+      starts, ends: int64[k], the place of each packet.
 
     Raises:
-      EngineError: one is cut, of which FFmpeg tells in its own way.
+      EngineError: one is cut, or has a great many units.
     """
-    start = 0
-    while start < len(data):
-        first = start + length_bytes
-        start = first + int.from_bytes(data[start:first], "big")
-        if start > len(data):
+    for _ in range(_MAX_UNITS):
+        left = starts < ends
+        starts, ends = starts[left], ends[left]
+        if not len(starts):
+            return
+        if (starts + _LENGTH_BYTES > ends).any():
             raise EngineError("a packet is cut")
-        yield data[first:start]
+        places = starts[:, None] + np.arange(_LENGTH_BYTES)
+        starts = starts + _LENGTH_BYTES + joined[places].view(">u4")[:, 0]
+        if (starts > ends).any():
+            raise EngineError("a packet is cut")
+        joined[places] = np.frombuffer(_START, np.uint8)
+    raise EngineError("a packet has too many units")
+
+
+def _widened(packet: bytes | memoryview, length_bytes: int) -> bytes:
+    """Return a packet with lengths of `_LENGTH_BYTES` in front of its NAL units."""
+    parts, start = [], 0
+    while start < len(packet):
+        first = start + length_bytes
+        start = first + int.from_bytes(packet[start:first], "big")
+        parts += ((start - first).to_bytes(_LENGTH_BYTES, "big"), packet[first:start])
+    return b"".join(parts)
 
 
 def _h264_sets(data: bytes) -> Iterator[bytes]:

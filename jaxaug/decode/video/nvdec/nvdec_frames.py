@@ -11,7 +11,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,7 +27,7 @@ from jaxaug.decode.video.nvdec.bitstream import Bitstream
 from jaxaug.decode.video.nvdec.engines import EngineError, Form, engine_count, engine_form
 from jaxaug.decode.video.nvdec.place_planes import Kernels, compile_place_kernels
 from jaxaug.decode.video.nvdec.placer import Canvases, Picture, Placer, Size
-from jaxaug.decode.video.nvdec.session import Session, Surface
+from jaxaug.decode.video.nvdec.session import Packets, Session, Surfaces
 from jaxaug.decode.video.planes import ORIENTATIONS, color_of, quarter_turns, seen
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Codec
@@ -101,13 +101,9 @@ class Worker:
         for place, rank in zip(shown.tolist(), ranks.tolist()):
             places.setdefault(rank, []).append(place)
         task = _Task(self._placer, quarter_turns(codec.rotation or 0), places, row)
-        stream = Bitstream(codec)
         try:
-            session = self._session(form)
-            runs = video.table.runs(numbers[shown])
-            groups = (_packets(video, stream, run) for run in runs)
-            session.decode(groups, list(places), task.take)
-            self._placer.finish()
+            packets = _packets(video, codec, video.table.runs(numbers[shown]))
+            self._session(form).decode(packets, ranks, task.take)
         except BaseException as error:
             self._forget(form)
             if isinstance(error, CuvidError):
@@ -169,31 +165,34 @@ class _Task:
         self._placer = placer
         self._turns = turns
         self._row = row
-        self._first: Surface | None = None
+        self._format: Any = None  # of all surfaces
         self.missing = places  # rank of a frame -> its canvases
         self.sizes: tuple[Size, Size] | None = None
 
-    def take(self, shown: Sequence[tuple[int, Surface]]) -> None:
-        """Write pictures of some ranks to their canvases."""
-        row = self._row
-        pictures: list[Picture] = []
-        for rank, surface in shown:
-            if self._first is None:
-                self._first = surface
-                self.sizes = self._placer.start(surface, self._turns)
-            elif surface.format is not self._first.format:
-                raise EngineError("its headers change")
+    def take(self, surfaces: Surfaces) -> None:
+        """Write surfaces to their canvases."""
+        if self._format is None:
+            self._format = surfaces.format
+            self.sizes = self._placer.start(surfaces, self._turns)
+        elif surfaces.format is not self._format:
+            raise EngineError("its headers change")
+        row, pictures = self._row, []
+        for rank, pointer, pitch in zip(surfaces.ranks, surfaces.pointers, surfaces.pitches):
             for place in self.missing.pop(rank, ()):
                 luma = row.luma + place * row.luma_bytes
-                pictures.append(Picture(surface, luma, row.chroma + place * row.chroma_bytes))
+                chroma = row.chroma + place * row.chroma_bytes
+                pictures.append(Picture(pointer, pitch, luma, chroma))
         self._placer.put(pictures)
+        self._placer.finish()
 
 
-def _packets(video: VideoFile, stream: Bitstream, run: np.ndarray) -> Iterator[tuple[int, bytes]]:
-    """Yield the packets of a run as the engines read them, with their ranks in time."""
-    ranks, keys = (column[run].tolist() for column in (video.table.ranks, video.table.keys))
-    for rank, key, (_, content) in zip(ranks, keys, video.packets(run)):
-        yield rank, stream.packet(content, key)
+def _packets(video: VideoFile, codec: Codec, runs: Sequence[np.ndarray]) -> Packets:
+    """Return the packets of runs as the engines read them, with an end behind each run."""
+    table, order = video.table, np.concatenate(runs)
+    contents = [content for run in runs for _, content in video.packets(run)]
+    content, sizes = Bitstream(codec).packets(contents, table.keys[order])
+    ends = np.cumsum([len(run) for run in runs])
+    return Packets(content, np.insert(sizes, ends, 0), np.insert(table.ranks[order], ends, -1))
 
 
 class NvdecFrames:

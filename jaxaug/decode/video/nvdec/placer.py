@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from jaxaug.decode.video.nvdec.place_planes import (
     Kernels,
     pillow_weights,
 )
-from jaxaug.decode.video.nvdec.session import Surface
+from jaxaug.decode.video.nvdec.session import Surfaces
 
 _RECORDS = 64  # of frames whose kernels may be under way
 _AT_ONCE = 16  # frames of a launch
@@ -39,7 +39,8 @@ class Canvases(NamedTuple):
 class Picture(NamedTuple):
     """A surface, and the addresses of the canvases that it is written to."""
 
-    surface: Surface
+    pointer: int
+    pitch: int
     luma: int
     chroma: int
 
@@ -69,6 +70,7 @@ class Placer:
         self._records = memory.view(FRAME)
         self._used = 0
         self._frame = np.zeros((), FRAME)  # of the video, but for its addresses
+        self._told: Any = None  # the last format and turns
         self._sides: Size = (0, 0)  # of luma, upright, whole
         self._size: Size = (0, 0)  # on the canvas
         self._at_once = _AT_ONCE  # frames of a launch
@@ -81,21 +83,23 @@ class Placer:
         """The device memory for frames that are shrunk."""
         return self._scratch[1]
 
-    def start(self, surface: Surface, turns: int) -> tuple[Size, Size]:
+    def start(self, surfaces: Surfaces, turns: int) -> tuple[Size, Size]:
         """Prepare for the frames of a video; return their size on canvases, and their own.
 
         Args:
-          surface: the first of them.
+          surfaces: some of them.
           turns: counter-clockwise quarter turns that make them upright.
         """
-        self.finish()
-        told = surface.format
+        told = surfaces.format
+        if self._told == (told, turns):
+            return self._size, self._sides
+        self._told = told, turns
         area = told.display_area
         height, width = area.bottom - area.top, area.right - area.left
         halved = told.chroma_format == 1
         bits = 8 + told.luma_bits_minus8
         place = (area.left, area.top, height, width, halved, bits, turns, 0)
-        self._frame["surface"] = (0, 0, surface.rows, *place)
+        self._frame["surface"] = (0, 0, surfaces.rows, *place)
         self._sides = (width, height) if turns % 2 else (height, width)
         found = fit_size(np.array([self._sides], np.int32), self._canvases.luma)
         self._size = (int(found[0, 0]), int(found[0, 1]))
@@ -129,8 +133,8 @@ class Placer:
         """Fill in the records of frames."""
         shrunk = self._size != self._sides
         records[...] = self._frame
-        records["surface"]["pointer"] = [each.surface.pointer for each in pictures]
-        records["surface"]["pitch"] = [each.surface.pitch for each in pictures]
+        records["surface"]["pointer"] = [each.pointer for each in pictures]
+        records["surface"]["pitch"] = [each.pitch for each in pictures]
         sides = (*self._canvases.luma, *self._canvases.chroma)
         canvases = records["canvases"]
         apart = np.arange(len(pictures), dtype=np.uint64)[:, None] * np.uint64(self._apart)

@@ -20,10 +20,11 @@ class PythonLoop:
     def __init__(self, library: Any):
         self._library = library
         states = POINTER(State)
+        self.on_sequence = CFUNCTYPE(c_int, states, POINTER(nv.Format))(self._on_sequence)
         self.on_decode = CFUNCTYPE(c_int, states, POINTER(nv.Picture))(self._on_decode)
         self.on_show = CFUNCTYPE(c_int, states, POINTER(nv.Shown))(self._on_show)
 
-    def run(self, state: Any, packets: c_void_p, count: int) -> int:
+    def run(self, state: Any, packets: int, count: int) -> int:
         """Parse packets; return what is wrong."""
         state = state._obj
         array = cast(packets, POINTER(nv.Packet))
@@ -32,23 +33,30 @@ class PythonLoop:
                 break
             state.rank = array[number].timestamp
             self._try(state, "cuvidParseVideoData", state.parser, byref(array[number]))
-        return state.error
+        return state.error or self.finish(byref(state))
 
-    def check_all(self, state: Any) -> int:
-        """Look for errors in all pictures; return what is wrong."""
+    def finish(self, state: Any) -> int:
+        """Have mapped surfaces read, look for errors in all pictures; return what is wrong."""
         state = state._obj
+        self._give_back(state)
         for surface in range(MAX_SURFACES):
-            if state.unchecked[surface] and not self._check(state, surface):
-                break
+            if state.unchecked[surface] and not state.error:
+                self._check(state, surface)
         return state.error
 
-    def unmap_all(self, state: Any) -> int:
-        """Give the mapped surfaces back; return what is wrong."""
-        state = state._obj
+    def _give_back(self, state: Any) -> None:
+        if state.used:
+            state.read()
         for mapped in state.mapped[: state.used]:
             self._try(state, "cuvidUnmapVideoFrame64", state.decoder, mapped.pointer)
         state.used = 0
-        return state.error
+
+    def _on_sequence(self, state: Any, found: Any) -> int:
+        state, user = state.contents, cast(state, c_void_p)
+        if not state.surfaces or bytes(found.contents) != bytes(state.format):
+            return state.suit(user, found)
+        state.begun = 1
+        return state.surfaces
 
     def _on_decode(self, state: Any, picture: Any) -> int:
         state, surface = state.contents, picture.contents.surface
@@ -70,7 +78,7 @@ class PythonLoop:
         if not 0 <= rank < state.count or not wanted[rank]:
             return 1
         if state.used == state.outputs:
-            state.full()
+            self._give_back(state)
         if state.error:
             return 0
         place = state.mapped[state.used]

@@ -4,11 +4,12 @@ Several sessions keep several engines busy. The parser reads the headers of pack
 from within `cuvidParseVideoData`; the pictures between it and the decoder are opaque here.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from ctypes import addressof, byref, c_char_p, c_void_p, cast, pointer
+from collections.abc import Callable
+from ctypes import addressof, byref, c_void_p, cast, pointer
 from typing import Any, NamedTuple
 
-from jaxaug.decode.native import cuda
+import numpy as np
+
 from jaxaug.decode.native import libnvcuvid as nv
 from jaxaug.decode.native import nvcuvid_loop as loop
 from jaxaug.decode.video.nvdec.engines import EngineError
@@ -21,28 +22,47 @@ _DELAY = 4
 # Surfaces that work on the stream may read at once: of large videos fewer, as each takes memory.
 _MAPPED_BYTES = 2**24
 _MIN_MAPPED = 4
+_PACKET: np.dtype = np.dtype(nv.Packet)
+_MAPPED: np.dtype = np.dtype(loop.Mapped)
 _ONLY_ENGINES = 4  # cudaVideoCreate_PreferCUVID
 _ALWAYS = 100  # per cent of errors from which on a picture is not decoded: its status tells of them
 _WHOLE_CHROMA = 3  # cudaVideoChromaFormat_444
 
 
-class Surface(NamedTuple):
-    """A decoded picture in device memory, with what its stream tells of it.
+class Packets(NamedTuple):
+    """Packets that follow each other in decoding and in memory.
 
     Attributes:
-      pointer: of its luma.
-      pitch: bytes from one row to the next.
-      rows: from one plane to the next.
-      format: of its stream.
+      content: uint8[bytes], see `Bitstream`.
+      sizes: int64[k], the bytes of each.
+      ranks: int64[k], the place of each in the order of times; -1 for an end, without bytes, behind
+        which decoding begins anew.
     """
 
-    pointer: int
-    pitch: int
+    content: np.ndarray
+    sizes: np.ndarray
+    ranks: np.ndarray
+
+
+class Surfaces(NamedTuple):
+    """Decoded pictures in device memory, with what their stream tells of them.
+
+    Attributes:
+      ranks: of each picture.
+      pointers: of its luma.
+      pitches: bytes from one row to the next.
+      rows: from one plane to the next.
+      format: of the stream.
+    """
+
+    ranks: list[int]
+    pointers: list[int]
+    pitches: list[int]
     rows: int
     format: nv.Format
 
 
-Take = Callable[[Sequence[tuple[int, Surface]]], None]
+Take = Callable[[Surfaces], None]
 
 
 class Session:
@@ -63,63 +83,58 @@ class Session:
         self._parser = c_void_p()
         self._made = nv.CreateInfo()  # of the decoder
         self._format: nv.Format | None = None  # that it is configured for
-        self._shown: nv.Format | None = None  # of this video
         self._take: Take | None = None
         self._error: BaseException | None = None
         self._parameters = nv.MapParameters(stream=stream)
         # The parser gives pictures that it shows in another order the times of other packets. Those
         # of VP9 may show an earlier picture again, which is decoded with no packet of its own.
         reorders = codec in (nv.CODECS["h264"], nv.CODECS["hevc"])
-        self._full = loop.FullCallback(self._guarded(self._drain))
-        self._state = loop.State(
-            parameters=pointer(self._parameters), reorders=reorders, full=self._full
+        # The library calls them: they live as long as the parser.
+        self._callbacks = (
+            nv.SequenceCallback(self._on_headers),
+            loop.ReadCallback(self._guarded(self._read)),
         )
+        suit, read = self._callbacks
+        self._state = loop.State(
+            parameters=pointer(self._parameters), reorders=reorders, suit=suit, read=read
+        )
+        self._mapped = np.frombuffer(self._state.mapped, _MAPPED)
         for name, function in _CALLED.items():
             setattr(self._state, name, _address(getattr(library, function)))
         compiled = loop.compiled()
         self._loop = compiled if compiled is not None else PythonLoop(library)
-        # The library calls them: they live as long as the parser.
-        self._on_headers = nv.SequenceCallback(self._on_sequence)
         parameters = nv.ParserParameters(
             codec=codec, surfaces=1, max_delay=_DELAY, error_threshold=_ALWAYS
         )
         parameters.user = addressof(self._state)
-        parameters.on_sequence = self._on_headers
+        parameters.on_sequence = nv.SequenceCallback(_address(self._loop.on_sequence))
         parameters.on_decode = nv.DecodeCallback(_address(self._loop.on_decode))
         parameters.on_show = nv.ShowCallback(_address(self._loop.on_show))
         library.cuvidCreateVideoParser(byref(self._parser), byref(parameters))
         self._state.parser = self._parser.value
 
-    def decode(
-        self,
-        groups: Iterable[Iterable[tuple[int, bytes]]],
-        wanted: Collection[int],
-        take: Take,
-    ) -> None:
-        """Decode groups of packets that follow each other from one where decoding may begin.
+    def decode(self, packets: Packets, wanted: np.ndarray, take: Take) -> None:
+        """Decode the packets of a video, the first of which is one where decoding may begin.
 
         Args:
-          groups: the rank of each packet in the order of times, and its content, see `Bitstream`.
-          wanted: the ranks of those that are given to `take`.
-          take: is called with ranks and surfaces, which work that it starts on the stream may read.
+          packets: of the video.
+          wanted: int64[m], the ranks of those that are given to `take`, at least one.
+          take: reads surfaces; they are decoded into again once it has returned.
 
         Raises:
           EngineError: the engines refuse the packets, or found errors in them.
         """
-        self._take, self._shown = take, None
-        flags = nv.TIMESTAMP | nv.END_OF_PICTURE
-        packets = []
-        for group in groups:
-            packets += [(flags, len(content), content, rank) for rank, content in group]
-            packets.append((nv.END_OF_STREAM, 0, None, 0))
-        mask = bytearray(max(wanted) + 1)
-        for rank in wanted:
-            mask[rank] = 1
-        kept = bytes(mask)
-        self._state.wanted = cast(c_char_p(kept), c_void_p)
-        self._state.count = len(kept)
-        self._run((nv.Packet * len(packets))(*packets))
-        self._finish()
+        content, sizes, ranks = packets
+        array = np.zeros(len(sizes), _PACKET)
+        array["flags"] = np.where(ranks < 0, nv.END_OF_STREAM, nv.TIMESTAMP | nv.END_OF_PICTURE)
+        array["size"] = sizes
+        array["payload"] = content.ctypes.data + np.cumsum(sizes) - sizes
+        array["timestamp"] = ranks
+        mask = np.zeros(wanted.max() + 1, np.uint8)
+        mask[wanted] = 1
+        state, self._take = self._state, take
+        state.wanted, state.count, state.begun = mask.ctypes.data, len(mask), 0
+        self._check(self._loop.run(byref(state), array.ctypes.data, len(array)))
 
     @property
     def bytes_held(self) -> int:
@@ -134,12 +149,13 @@ class Session:
             self._parser = c_void_p()
         self._destroy()
 
-    def _run(self, array: Any) -> None:
-        """Parse packets; raise what went wrong in a callback."""
-        error = self._loop.run(byref(self._state), cast(array, c_void_p), len(array))
+    def _check(self, error: int) -> None:
+        """Raise what went wrong in a callback, or what `State.error` says."""
         if self._error is not None:
             raise self._error
-        _raise(error)
+        if error:
+            told = f"CUresult {error}"
+            raise EngineError("the engines found errors" if error == loop.ERRORS_FOUND else told)
 
     def _guarded(self, body: Callable[..., None]) -> Callable[..., None]:
         """Return a callback that keeps an exception, which must not pass through the library."""
@@ -153,22 +169,22 @@ class Session:
 
         return callback
 
-    def _on_sequence(self, user: Any, found: Any) -> int:
+    def _on_headers(self, user: Any, found: Any) -> int:
         """Return how many surfaces the decoder has, which suits the headers of a video then."""
         self._guarded(self._suit)(nv.Format.from_buffer_copy(found.contents))
-        return 0 if self._state.error else self._made.surfaces
+        return 0 if self._state.error else self._state.surfaces
 
     def _suit(self, found: nv.Format) -> None:
-        """Have the decoder suit the headers of a video."""
-        if self._shown is not None and bytes(found) != bytes(self._shown):
+        """Have the decoder suit the headers of a video, which are not those of the last."""
+        state = self._state
+        if state.begun:
             raise EngineError("its headers change")
-        self._shown = found
         if not found.progressive:
             raise EngineError("it is interlaced")
-        if self._format is None or bytes(found) != bytes(self._format):
-            self._finish()
-            self._configure(found)
-            self._format = found
+        self._check(self._loop.finish(byref(state)))
+        self._configure(found)
+        self._format = state.format = found
+        state.surfaces, state.begun = self._made.surfaces, 1
 
     def _configure(self, found: nv.Format) -> None:
         """Make the decoder, or give it another size: surfaces are whole, as they are coded.
@@ -212,27 +228,16 @@ class Session:
         self._state.decoder = self._decoder.value
         self._state.outputs = self._made.outputs
 
-    def _finish(self) -> None:
-        """Give all surfaces to `take`, wait for their readers, and look for errors."""
-        self._drain()
-        _raise(self._loop.check_all(byref(self._state)))
-
-    def _drain(self) -> None:
-        """Give the surfaces that are mapped to `take`, and then back."""
-        state = self._state
-        mapped = [(each.rank, each.pointer, each.pitch) for each in state.mapped[: state.used]]
-        if not mapped:
-            return
+    def _read(self) -> None:
+        """Give the surfaces that are mapped to `take`."""
         assert self._format is not None and self._take is not None
         rows = (self._format.coded_height + 1) & ~1
-        self._take(
-            [(rank, Surface(address, pitch, rows, self._format)) for rank, address, pitch in mapped]
-        )
-        cuda.call("cudaStreamSynchronize", self._stream)
-        self._loop.unmap_all(byref(state))
+        mapped = self._mapped[: self._state.used]
+        ranks, pointers, pitches = (mapped[name].tolist() for name in ("rank", "pointer", "pitch"))
+        self._take(Surfaces(ranks, pointers, pitches, rows, self._format))
 
     def _destroy(self) -> None:
-        self._state.used = 0
+        self._state.used = self._state.surfaces = 0
         self._state.unchecked[:] = [0] * loop.MAX_SURFACES
         if self._decoder:
             self._library.cuvidDestroyDecoder(self._decoder)
@@ -257,11 +262,3 @@ def _surface_bytes(made: nv.CreateInfo) -> int:
 def _address(function: Any) -> int:
     """Return where a function is that ctypes has loaded, or made."""
     return cast(function, c_void_p).value or 0
-
-
-def _raise(error: int) -> None:
-    """Raise what `State.error` says."""
-    if error == loop.ERRORS_FOUND:
-        raise EngineError("the engines found errors")
-    if error:
-        raise EngineError(f"CUresult {error}")
