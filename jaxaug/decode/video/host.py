@@ -12,7 +12,7 @@ from jaxaug._typing import Device
 from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.host.canvas_pool import CanvasPool
 from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, write_planes
-from jaxaug.decode.video.stream import VideoFile, import_av
+from jaxaug.decode.video.stream import VideoFile, import_av, make_packet
 from jaxaug.errors import DecodeError
 
 _FREE_BATCHES = 3  # whose memory waits for others
@@ -133,7 +133,6 @@ def _pictures(video: VideoFile, numbers: np.ndarray) -> Iterator[tuple[int, Any]
 def _decode_run(video: VideoFile, run: np.ndarray) -> Iterator[Any]:
     """Yield the frames of PyAV that a run gives; `pts` is the number of the packet of each."""
     table = video.table
-    make_packet = import_av().Packet
     try:
         for number, content in video.packets(run):
             packet = make_packet(content)

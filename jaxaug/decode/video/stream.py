@@ -173,13 +173,15 @@ def read_table(
         begins = references.begins(packet)
         rows.append(_Row(pts, dts, begins, not hidden, idle, offset, len(content)))
         packets.append(content if offset < 0 else data[offset : offset + len(content)])
-    # AVI has no times of presentation: for packets of these codecs FFmpeg makes them up, and also
-    # for packets that held several frames.
-    unordered = bool(kind == "avi" and context.has_b_frames) and (
-        context.name in ("h264", "hevc") or (context.name == "mpeg4" and not inside)
-    )
     shown_at, decoded_at, keys, shown, idle, offsets, sizes = (
         np.array(rows, np.int64).reshape(-1, 7).T
+    )
+    # AVI and ASF have times of decoding alone. What FFmpeg makes of them is no order for some
+    # codecs, nor where packets held several frames.
+    unordered = bool(kind in ("avi", "asf") and context.has_b_frames and len(rows)) and (
+        context.name in ("h264", "hevc")
+        or (context.name == "mpeg4" and not inside)
+        or bool((np.diff(shown_at) > 0).all())
     )
     if context.name in _NEVER_MARKED and keys.all():
         keys[1:] = 0
@@ -189,7 +191,7 @@ def read_table(
         stream,
         kind,
         unordered,
-        times=decoded_at if unordered else shown_at,
+        times=_delayed(decoded_at, packets, context) if unordered else shown_at,
         offsets=offsets,
         sizes=sizes,
         keys=keys == 1,
@@ -197,6 +199,22 @@ def read_table(
         idle=idle == 1,
     )
     return _that_decode(table, packets, context), [] if inside else packets
+
+
+def _delayed(
+    decoded_at: np.ndarray, packets: Sequence[bytes | memoryview], context: Any
+) -> np.ndarray:
+    """Return the times int64[k] of frames in the order in which a decoder gives them.
+
+    Each comes when the packet is there that follows it by the decoder's delay.
+    """
+    delay = 0
+    while delay < len(packets) - 1 and not context.decode(make_packet(packets[delay])):
+        delay += 1
+    context.flush_buffers()
+    step = int(np.median(np.diff(decoded_at))) if delay else 0
+    behind = decoded_at[-1] + step * np.arange(1, delay + 1)
+    return np.concatenate([decoded_at, behind])[delay:]
 
 
 def _make_table(stream: Any, kind: str, unordered: bool = False, **columns: np.ndarray) -> Table:
@@ -259,7 +277,6 @@ def _that_decode(table: Table, packets: Sequence[bytes | memoryview], context: A
     leading = np.flatnonzero(early & table.shown)
     if not len(leading):
         return table
-    make_packet = import_av().Packet
     seen: list[int] = []
     for number in range(first, leading[-1] + 1):
         packet = make_packet(packets[number])
@@ -326,6 +343,16 @@ def make_context(codec: Codec, max_pixels: int) -> Any:
     context.thread_count = 1  # rows are decoded side by side
     context.options = {"max_pixels": str(max_pixels)}
     return context
+
+
+def make_packet(content: bytes | memoryview) -> Any:
+    """Return a packet of PyAV, behind which are the zeros that FFmpeg's decoders may read.
+
+    One of PyAV's that refers to the content is followed by what follows that.
+    """
+    packet = import_av().Packet(len(content))
+    packet.update(content)
+    return packet
 
 
 def check_pixels(height: int, width: int, max_pixels: int) -> None:
