@@ -7,6 +7,7 @@ a resumed run, or one on another number of hosts, sees exactly the records it sh
 import dataclasses
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Protocol, runtime_checkable
@@ -58,14 +59,15 @@ def permute(seed: int, epoch: "int | np.ndarray", positions: np.ndarray, n: int)
         )
     _check_positions(positions, n)
 
-    keys = np.broadcast_to(stream(_keys(seed, epoch), _ROUNDS), (_ROUNDS, positions.size))
+    keys = stream(_keys(seed, epoch), _ROUNDS)
     rows = math.isqrt(n - 1) + 1  # rows * columns covers n and exceeds it by less than one row
     columns = -(-n // rows)
 
     records = _feistel(positions.astype(np.uint64), rows, columns, keys)
     outside = np.flatnonzero(records >= np.uint64(n))
     while outside.size:
-        records[outside] = _feistel(records[outside], rows, columns, keys[:, outside])
+        own = keys[:, outside] if keys.shape[1] > 1 else keys
+        records[outside] = _feistel(records[outside], rows, columns, own)
         outside = outside[records[outside] >= np.uint64(n)]
     return records.astype(np.int64)
 
@@ -445,19 +447,40 @@ def _keys(seed: int, epoch: "int | np.ndarray") -> np.ndarray:
 
 
 def _feistel(values: np.ndarray, rows: int, columns: int, keys: np.ndarray) -> np.ndarray:
-    """Return a permutation of `range(rows * columns)` at `values`, by the keys [rounds, k] of each.
+    """Return a permutation of `range(rows * columns)` at `values`, by keys [rounds, k or 1].
 
     Row and column in turn are shifted by a keyed hash of the other.
     """
-    row_count = np.uint64(rows)
-    column_count = np.uint64(columns)
-    one = np.uint64(1)
-    row, column = np.divmod(values, column_count)
-    for even, odd in zip(keys[::2], keys[1::2]):
-        # 63 bits of hash: the sum must not wrap.
-        row = (row + (mix(column + even) >> one)) % row_count
-        column = (column + (mix(row + odd) >> one)) % column_count
-    return row * column_count + column
+    counts = np.uint64(rows), np.uint64(columns)
+    row, column = np.divmod(values, counts[1])
+    of_columns = _hashes(keys[::2], counts[1], counts[0], values.size)
+    of_rows = _hashes(keys[1::2], counts[0], counts[1], values.size)
+    for number in range(_ROUNDS // 2):
+        row = _wrapped(row + of_columns(number, column), counts[0])
+        column = _wrapped(column + of_rows(number, row), counts[1])
+    return row * counts[1] + column
+
+
+def _hashes(
+    keys: np.ndarray, domain: np.uint64, limit: np.uint64, count: int
+) -> Callable[[int, np.ndarray], np.ndarray]:
+    """Return a function of a number of `keys` and values below `domain`: hashes below `limit`.
+
+    Those of one epoch are looked up where there are fewer values than the `count` that are asked.
+    """
+
+    def hashed(values: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        return (mix(values + keys) >> np.uint64(1)) % limit
+
+    if keys.shape[1] > 1 or domain > count:
+        return lambda number, values: hashed(values, keys[number])
+    table = hashed(np.arange(domain, dtype=np.uint64), keys)
+    return lambda number, values: table[number].take(values.view(np.int64))
+
+
+def _wrapped(sums: np.ndarray, limit: np.uint64) -> np.ndarray:
+    """Return sums of two numbers below `limit`, modulo `limit`: below zero they would be huge."""
+    return np.minimum(sums, sums - limit)
 
 
 def _check_length(value: int, name: str = "length") -> None:

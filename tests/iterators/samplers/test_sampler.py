@@ -79,6 +79,8 @@ def test_positions_may_be_asked_in_any_grouping():
     whole = permute(3, 1, np.arange(1000), 1000)
     parts = [permute(3, 1, np.arange(start, start + 100), 1000) for start in range(0, 1000, 100)]
     assert np.array_equal(np.concatenate(parts), whole)
+    alone = [permute(3, 1, np.array([place]), 1000)[0] for place in range(1000)]
+    assert np.array_equal(alone, whole)  # many look their hashes up, few compute them
     assert np.array_equal(permute(3, 1, np.array([7, 7, 999]), 1000), whole[[7, 7, 999]])
     assert permute(3, 1, np.zeros(0, np.int64), 1000).shape == (0,)
 
