@@ -1,5 +1,6 @@
 """One batch, from columns of records to global arrays: decode, one compiled call, relabel."""
 
+import functools
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -148,8 +149,9 @@ class KeepingBuilder(BatchBuilder):
         counts = {"images": read.indices.shape[1], "masked": 0, "replaced": 0}
         positions, indices = map(self._by_call, (read.positions, read.indices))
         started = time.perf_counter()
-        for rows in self._store.take_each(read._replace(positions=positions, indices=indices)):
-            batches, done = self._compiled_run.call(self._seed, *rows)
+        call = functools.partial(self._compiled_run.call, self._seed)
+        calls = read._replace(positions=positions, indices=indices)
+        for batches, done in self._store.launch_each(calls, call):
             batches = jax.tree.map(self._layout.assemble, [batches] if run == 1 else batches)
             took = (time.perf_counter() - started) / run
             seconds = {"reader": 0.0, "decoder": 0.0, "device": took}

@@ -43,14 +43,27 @@ class CompiledBatch(NamedTuple):
 
     Attributes:
       call: (seed words, arrays on the devices, packed rows) -> (batch, ready), on the rows of all
-        local devices; of a run of several batches, (list of batches, ready).
+        local devices; of a run of several batches, (list of batches, ready); with a `RowGather`
+        it takes that one's arrays behind the seed.
       packing: of the rows but those arrays.
       shapes: the local batch as a tree of jax.ShapeDtypeStruct.
     """
 
-    call: Callable[[Array, Any, list[Array]], tuple[dict[str, Any], Array]]
+    call: Callable[..., tuple[dict[str, Any], Array]]
     packing: RowPacking
     shapes: dict[str, Any]
+
+
+class RowGather(NamedTuple):
+    """How a compiled call finds its rows in what lies on the devices.
+
+    Attributes:
+      rows: (arrays) -> rows, in the form of `RowSchema.shapes`; traced.
+      shapes: of these arrays, in a tuple of trees; each device has a share of all.
+    """
+
+    rows: Callable[..., dict[str, Any]]
+    shapes: tuple[Any, ...]
 
 
 def compile_batch(
@@ -61,6 +74,7 @@ def compile_batch(
     run: int = 1,
     output: NamedSharding | None = None,
     eager: bool = True,
+    gather: RowGather | None = None,
 ) -> CompiledBatch:
     """Compile a function for rows of this form, on our own mesh, whatever mesh the caller set.
 
@@ -77,15 +91,17 @@ def compile_batch(
       output: the sharding of batches, over the same devices in the same order; None for our own.
       eager: compile now, or when it is first called; traced is it now, with the settings of the
         caller's thread.
+      gather: gives the rows, behind a barrier, so that they are transformed as in a call without
+        it; not for CPUs, where it would not hold. The call takes its arrays for those of rows.
 
     Raises:
       Exception: whatever the transforms raise when they are traced.
     """
     rows = schema.shapes(count * run)
     functions: list[_SameFunction] = []
-    value = value_key(function, functions)
+    value = None if gather else value_key(function, functions)  # which knows one store alone
     if value is None:
-        return _compile(function, schema, rows, devices, run, output, eager)
+        return _compile(function, schema, rows, devices, run, output, eager, gather)
 
     leaves, tree = jax.tree.flatten(rows)
     shapes = tuple((leaf.shape, np.dtype(leaf.dtype).str) for leaf in leaves)
@@ -105,12 +121,17 @@ def _compile(
     run: int,
     output: NamedSharding | None,
     eager: bool,
+    gather: RowGather | None = None,
 ) -> CompiledBatch:
     host, device = schema.split(rows)
     packing = RowPacking(host)
+    shapes = (device, packing.shapes) if gather is None else gather.shapes
 
-    def call(seed: Array, device: Any, packed: list[Array]) -> tuple[Any, Array]:
-        rows = schema.join(packing.unpack(packed), device)
+    def call(seed: Array, *arrays: Any) -> tuple[Any, Array]:
+        if gather is None:
+            rows = schema.join(packing.unpack(arrays[1]), arrays[0])
+        else:
+            rows = lax.optimization_barrier(gather.rows(*arrays))
         batch, ready = function(seed, rows)
         batch |= {"valid": rows["valid"], "index": rows["index"]}
         return batch if run == 1 else _cut(batch, run), ready
@@ -119,25 +140,24 @@ def _compile(
     mapped = jax.shard_map(
         call,
         mesh=mesh,
-        in_specs=(PartitionSpec(), PartitionSpec("batch"), PartitionSpec("batch")),
+        in_specs=(PartitionSpec(), *[PartitionSpec("batch")] * len(shapes)),
         out_specs=PartitionSpec("batch"),
         check_vma=False,  # per-sample mathematics: nothing varies or is shared across devices
     )
     replicated = NamedSharding(mesh, PartitionSpec())
     split = NamedSharding(mesh, PartitionSpec("batch"))
     seed_shape = jax.ShapeDtypeStruct((2,), np.uint32, sharding=replicated)
-    device_shapes, packed_shapes = jax.tree.map(
-        lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=split),
-        (device, packing.shapes),
+    shapes = jax.tree.map(
+        lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=split), shapes
     )
     # What is compiled stays so: `jax.disable_jit` would unroll its loops, and refuse to call it.
     with no_mesh(), jax.disable_jit(False):
         shardings = (split if output is None else output, split)
-        lowered = _lower(mapped, shardings, seed_shape, device_shapes, packed_shapes)
+        lowered = _lower(mapped, shardings, seed_shape, *shapes)
         compiled = lowered.compile() if eager else _WhenCalled(lowered)
 
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lowered.out_info[0])
-    return CompiledBatch(jax.disable_jit(False)(compiled), packing, shapes)
+    found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lowered.out_info[0])
+    return CompiledBatch(jax.disable_jit(False)(compiled), packing, found)
 
 
 class _WhenCalled:

@@ -1,7 +1,7 @@
 """Records that stay on the devices: decoded once, and gathered there for the compiled call.
 
-The call is that of a Loader without them, so that its results are the same to the bit: XLA would
-fuse a gather with the transform, and round that otherwise.
+Its results are those of a Loader without them to the bit: XLA would fuse a gather with the
+transform, and round that otherwise. So the gather is a call of its own, or lies behind a barrier.
 
 Each device has a share of the records. Rows of another device are gathered there and copied from
 device to device. A collective in each batch would do the same, but a thread beside the training
@@ -20,12 +20,15 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Device
+from jaxaug.iterators.loader.compile import RowGather
 from jaxaug.iterators.loader.device_places import Moves, RecordPlaces, plan_moves
 from jaxaug.iterators.loader.kept import RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.reader import ReadBatch
 from jaxaug.iterators.loader.rows import ROW_NAMES, RowPacking, RowSchema
 from jaxaug.iterators.loader.tiles import Tiling
 from jaxaug.sharding._assemble import RowLayout
+
+_FUSES = "cpu"  # where no barrier holds: a gather in the same call would be fused, and round
 
 _SPLIT = PartitionSpec("batch")
 
@@ -93,8 +96,14 @@ class DeviceStore(RecordStore):
             self._write_compiled = self._compile_write(count)
             counts = {count, count * self.run}
             self._take_compiled = {rows: self._compile_take(rows) for rows in counts}
-            alone = self._devices == 1
-            self._take_kept = self._compile_take_kept(count * self.run) if alone else None
+            self._take_kept = None
+            if self._devices == 1:
+                words = self._rows.shapes(count * self.run)["words"]
+                kept = (self._held, _uint32(*self._places.firsts.shape), words)
+                if layout.devices[0].platform == _FUSES:
+                    self._take_kept = self._compile_take_kept(kept)
+                else:
+                    self.gather = RowGather(self._kept_rows, kept)
             self._records: Any = jax.jit(
                 lambda: jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), self._held),
                 out_shardings=layout.split,
@@ -117,20 +126,25 @@ class DeviceStore(RecordStore):
         with self._launching:  # which copies NumPy arrays in a tenth of the time of `device_put`
             return self._take_compiled[len(indices)](self._records, numbers)
 
-    def take_each(self, read: ReadBatch) -> Iterator[Any]:
-        if self._take_kept is None:  # rows of other devices move as the host plans it
-            yield from super().take_each(read)
+    def launch_each(self, read: ReadBatch, call: Callable[..., Any]) -> Iterator[Any]:
+        if self._devices > 1:  # rows of other devices move as the host plans it
+            yield from super().launch_each(read, call)
             return
-        positions, indices = read.positions.reshape(-1), read.indices.reshape(-1)
-        flat = read._replace(positions=positions, indices=indices)
         # In NumPy all calls take hardly longer than one.
-        packed = self._packed_names(flat, indices, np.ones(len(indices), bool))
-        for names in np.split(packed, len(read.indices)):
-            with self._launching:
-                if self._firsts is None:
-                    self._firsts = jax.device_put(self._places.firsts, self._layout.split)
-                rows = self._take_kept(self._records, self._firsts, names)
-            yield rows
+        indices = read.indices.reshape(-1)
+        words = self._rows.words(read.span.epoch, read.positions.reshape(-1), indices)
+        for each in np.split(words, len(read.indices)):
+            if self._take_kept is None:
+                yield self._with_records(call, each)
+            else:
+                yield call(*self._with_records(self._take_kept, each))
+
+    def _with_records(self, call: Callable[..., Any], words: np.ndarray) -> Any:
+        """Return what a call gives that takes what `_kept_rows` does."""
+        with self._launching:
+            if self._firsts is None:
+                self._firsts = jax.device_put(self._places.firsts, self._layout.split)
+            return call(self._records, self._firsts, words)
 
     def _packed_names(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> np.ndarray:
         names = self._rows.names(read, indices, valid)
@@ -240,17 +254,20 @@ class DeviceStore(RecordStore):
         packed = jax.ShapeDtypeStruct((count, names.shape[1] + 4 * self._numbers), names.dtype)
         return self._compile(take, (self._held, packed), (_SPLIT, _SPLIT))
 
-    def _compile_take_kept(self, count: int) -> Callable[..., Any]:
-        """Return (records, first numbers of all, packed names) -> what `take` gives."""
+    def _kept_rows(self, records: Any, firsts: Array, words: Array) -> dict[str, Any]:
+        """Return rows that are kept, by the first numbers of all records and their words."""
+        device, packed = self._rows_at(records, _gathered(firsts, words[:, 2]))
+        host = self._packing.unpack(packed) | self._rows.kept_names(words)
+        return self._rows.join(host, device)
 
-        def take(records: Any, firsts: Array, names: Array) -> Any:
-            alone = [jax.numpy.zeros(x.shape, x.dtype) for x in self._packing.shapes[1:]]
-            words = self._packing.unpack([names, *alone])["words"]
-            return _named(self._rows_at(records, _gathered(firsts, words[:, 2])), names)
+    def _compile_take_kept(self, shapes: tuple[Any, ...]) -> Callable[..., Any]:
+        """Return a function of what `_kept_rows` takes that gives what `take` gives."""
 
-        names = self._names(count)
-        firsts = _uint32(*self._places.firsts.shape)
-        return self._compile(take, (self._held, firsts, names), (_SPLIT, _SPLIT, _SPLIT))
+        def take(*arrays: Any) -> Any:
+            host, device = self._rows.split(self._kept_rows(*arrays))
+            return device, self._packing.pack_on_device(host)
+
+        return self._compile(take, shapes, (_SPLIT, _SPLIT, _SPLIT))
 
     def _compile_send(self, capacity: int) -> Callable[..., Any]:
         """Return (records, slots) -> for each receiver the rows that the devices send to it."""

@@ -2,9 +2,8 @@
 
 import abc
 import dataclasses
-import itertools
 import math
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import jax
 import numpy as np
 
 from jaxaug.iterators.loader.bad_records import MAX_REPLACEMENT_TRIES, BadRecord
+from jaxaug.iterators.loader.compile import RowGather
 from jaxaug.iterators.loader.decode import DecodedBatch
 from jaxaug.iterators.loader.reader import (
     NOTHING,
@@ -56,9 +56,11 @@ class RecordStore(abc.ABC):
     Attributes:
       nbytes: of all records, wherever they lie.
       run: how many batches of kept records one call makes.
+      gather: how that call finds its rows by itself; None where it is given them.
     """
 
     nbytes: int
+    gather: RowGather | None = None
 
     def __init__(self, rows: RowSchema, length: int, layout: RowLayout):
         self.run = batches_a_call(rows, layout)
@@ -102,11 +104,18 @@ class RecordStore(abc.ABC):
         They are arrays on the devices, and packed rows.
         """
 
-    def take_each(self, read: ReadBatch) -> Iterator[Any]:
-        """Yield what `take` returns for each call, of kept records int64[calls, n]."""
+    def has_for_run(self, indices: np.ndarray) -> np.ndarray:
+        """Return bool[...], the records that rows of a run may have."""
+        return self.find(indices)[0]
+
+    def launch_each(self, read: ReadBatch, call: Callable[..., Any]) -> Iterator[Any]:
+        """Yield what a compiled call gives of kept records int64[calls, n], call after call.
+
+        It takes what `take` returns, or with a `gather` the arrays of that one.
+        """
         for positions, indices in zip(read.positions, read.indices):
-            call = read._replace(positions=positions, indices=indices)
-            yield self.take(call, indices, np.ones(len(indices), bool))
+            part = read._replace(positions=positions, indices=indices)
+            yield call(*self.take(part, indices, np.ones(len(indices), bool)))
 
     @abc.abstractmethod
     def write(self, rows: dict[str, Any], indices: np.ndarray) -> Any:
@@ -131,13 +140,16 @@ class KeepingReader(RecordReader):
 
     def _read_each(self, groups: Iterable[list[ReadBatch]]) -> Generator[ReadBatch, None, None]:
         for group in groups:
+            has_all = self._have_all(group)
             while group:
-                count = self._count_kept(group)
+                count = len(group) if has_all.all() else int(has_all.argmin())
+                count -= count % self.store.run
                 if count:
                     yield _joined(group[:count])
                 else:
                     yield self._read_batch(self._without_kept(group[0]))
                 group = group[max(count, 1) :]
+                has_all = has_all[max(count, 1) :]
 
     def _read_together(self, together: ReadTogether) -> list[ReadBatch]:
         group = [self._without_kept(batch) for batch in together.group]
@@ -145,14 +157,12 @@ class KeepingReader(RecordReader):
             return list(self._read_each([together.group]))
         return super()._read_together(together._replace(group=group, waiting=NOTHING))
 
-    def _count_kept(self, group: list[ReadBatch]) -> int:
-        """Return how many of the first batches calls can make at once: all rows are kept."""
-        count = sum(1 for _ in itertools.takewhile(self._has_all, group))
-        return count - count % self.store.run
-
-    def _has_all(self, batch: ReadBatch) -> bool:
-        """Return True if all rows of a batch are kept."""
-        return batch.error is None and bool(self.store.find(batch.indices)[0].all())
+    def _have_all(self, group: list[ReadBatch]) -> np.ndarray:
+        """Return the batches that calls can make at once, as all rows are kept: bool[k]."""
+        if any(batch.error is not None for batch in group):
+            return np.zeros(len(group), bool)
+        has = self.store.has_for_run(np.stack([batch.indices for batch in group]))
+        return np.logical_and.reduce(has, axis=1)
 
     def _without_kept(self, batch: ReadBatch) -> ReadBatch:
         """Return a batch with padding in the rows that need not be read."""

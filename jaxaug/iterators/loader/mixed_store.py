@@ -45,6 +45,7 @@ class MixedStore(RecordStore):
     ):
         super().__init__(rows, length, layout)
         self.nbytes = device.nbytes + host.nbytes
+        self.gather = device.gather
         self._device = device
         self._host = host
         self._merging: dict[tuple[int, int], Callable[..., Any]] = {}
@@ -67,10 +68,14 @@ class MixedStore(RecordStore):
                 self._merging[key] = self._compile(taken, copied)
         return self._merging[key](taken, copied, jax.device_put(places, self._layout.split))
 
-    def take_each(self, read: ReadBatch) -> Iterator[Any]:
+    def has_for_run(self, indices: np.ndarray) -> np.ndarray:
+        kept = super().has_for_run(indices)
+        return kept if self.gather is None else kept & self._device.has(indices)
+
+    def launch_each(self, read: ReadBatch, call: Callable[..., Any]) -> Iterator[Any]:
         if self._device.has(read.indices).all():
-            return self._device.take_each(read)
-        return super().take_each(read)
+            return self._device.launch_each(read, call)
+        return super().launch_each(read, call)
 
     def close(self) -> None:
         self._device.close()

@@ -19,7 +19,12 @@ from jaxaug.iterators.loader.arguments import Options
 from jaxaug.iterators.loader.batch_function import BatchFunction, computes_in_turn
 from jaxaug.iterators.loader.builder import BatchBuilder, BatchForm, KeepingBuilder
 from jaxaug.iterators.loader.columns import Columns, count_rows, form_of, take_rows
-from jaxaug.iterators.loader.compile import CompiledBatch, compile_batch, configuration
+from jaxaug.iterators.loader.compile import (
+    CompiledBatch,
+    RowGather,
+    compile_batch,
+    configuration,
+)
 from jaxaug.iterators.loader.cpu_threads import deadlock_note
 from jaxaug.iterators.loader.decode import ColumnsDecoder
 from jaxaug.iterators.loader.dependence import depends
@@ -122,6 +127,7 @@ class Plan:
         function: BatchFunction,
         run: int = 1,
         schema: RowSchema | None = None,
+        gather: RowGather | None = None,
     ) -> CompiledBatch:
         layout = self.layout
         return compile_batch(
@@ -132,6 +138,7 @@ class Plan:
             run,
             layout.output,
             eager=self.reader.bounded is None,
+            gather=gather,
         )
 
     def _bucket(self, bound: float) -> BatchForm:
@@ -149,8 +156,10 @@ class Plan:
             parts["forms"] |= {bound: self._bucket(bound) for bound in self.reader.bounds}
             return BatchBuilder(**parts)
         compiled_run = self.compiled
-        if self.store.run > 1 or self.layout.devices[0].platform != "cpu":
-            compiled_run = self._compile(self.function._replace(all_valid=True), self.store.run)
+        platform = self.layout.devices[0].platform
+        if self.store.run > 1 or self.store.gather is not None or platform != "cpu":
+            function = self.function._replace(all_valid=True)
+            compiled_run = self._compile(function, self.store.run, gather=self.store.gather)
         return KeepingBuilder(self.store, compiled_run, **parts)
 
     def make_builder(self, compiled: CompiledBatch, on_error: str) -> BatchBuilder:

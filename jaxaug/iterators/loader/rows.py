@@ -8,6 +8,7 @@ from itertools import compress
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
@@ -157,15 +158,29 @@ class RowSchema:
           indices: int64[n], their records.
           valid: bool[n], the rows that hold a decoded record.
         """
-        index = indices.astype(np.int32)
-        if self.wide_index:
-            index = np.stack(split_words(indices), axis=1).astype(np.uint32)
+        words = self.words(batch.span.epoch, batch.positions, indices)
+        return {"words": words, "valid": valid, "index": self._index(words)}
+
+    def words(self, epoch: int, positions: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """Return the words of the keys of records int64[n] at positions of an epoch."""
         words = np.empty((len(indices), 5 if self.with_replacement else 3), np.uint32)
-        words[:, 0] = batch.span.epoch & 0xFFFFFFFF
+        words[:, 0] = epoch & 0xFFFFFFFF
         words[:, 1], words[:, 2] = split_words(indices)
         if self.with_replacement:
-            words[:, 3], words[:, 4] = split_words(batch.positions)
-        return {"words": words, "valid": valid, "index": index}
+            words[:, 3], words[:, 4] = split_words(positions)
+        return words
+
+    def kept_names(self, words: Array) -> dict[str, Array]:
+        """Return `names` of rows that all hold a record, on the device, by their words."""
+        return {
+            "words": words,
+            "valid": jnp.ones(len(words), bool),
+            "index": self._index(words),
+        }
+
+    def _index(self, words: Any) -> Any:
+        """Return the numbers of records by the words of their keys."""
+        return words[:, 1:3] if self.wide_index else words[:, 2].astype(np.int32)
 
     def extents(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return how far the values of rows are used: a tree like them, None where in full."""
@@ -262,6 +277,12 @@ class RowPacking:
         large = compress(leaves, self._is_alone)
         return [packed.view(np.uint8).reshape(len(packed), -1), *large]
 
+    def pack_on_device(self, columns: Any) -> list[Array]:
+        """Return what `pack` does, of arrays on a device."""
+        leaves = self._tree.flatten_up_to(columns)
+        parts = [_bytes(leaf) for leaf in compress(leaves, self._is_packed)]
+        return [jnp.concatenate(parts, axis=1), *compress(leaves, self._is_alone)]
+
     def unpack(self, arrays: "Sequence[Array | np.ndarray]") -> Any:
         """Return the tree of columns, on the device; of any number of rows."""
         packed, *large = arrays
@@ -276,6 +297,14 @@ class RowPacking:
         others = iter(large)
         leaves = [next(others if is_alone else packed_columns) for is_alone in self._is_alone]
         return jax.tree.unflatten(self._tree, leaves)
+
+
+def _bytes(column: Array) -> Array:
+    """Return the bytes uint8[n, k] of a column [n, ...], of which `_column` is the inverse."""
+    if column.dtype == np.bool_:
+        column = column.astype(np.uint8)
+    size = math.prod(column.shape[1:]) * column.dtype.itemsize
+    return lax.bitcast_convert_type(column, np.uint8).reshape(len(column), size)
 
 
 def _column(data: "Array | np.ndarray", field: np.dtype) -> Array:

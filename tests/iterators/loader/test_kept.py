@@ -188,7 +188,7 @@ def test_a_run_that_fails_fails_for_each_of_its_batches(runs, monkeypatch):
         for _ in loader.steps(6):
             pass
         state = loader.get_state()
-        monkeypatch.setattr(device_store.DeviceStore, "take_each", lambda *read: 1 / 0)
+        monkeypatch.setattr(device_store.DeviceStore, "launch_each", lambda *read: 1 / 0)
         loader.set_state(state)
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):
@@ -402,6 +402,18 @@ def test_a_resume_in_a_run_gives_the_same_of_different_sizes(keep, runs, small_t
         state = first.get_state()
     assert_same_batches(source, keep, state=state, count=30, **options)
     assert 3 in runs
+
+
+@pytest.mark.parametrize("share", ["device", "device:0.5"])
+@pytest.mark.parametrize("images", [lambda: jpegs(N), varied])
+def test_a_call_that_gathers_its_rows_gives_the_same(share, images, runs, small_tiles, monkeypatch):
+    """As on GPUs; the chain is of whole numbers, as CPUs would fuse and round others."""
+    monkeypatch.setattr(device_store, "_FUSES", "none")
+    chain = augment.Compose([augment.RandomCrop(24), augment.RandomHorizontalFlip()])
+    options = {"transform": chain, "batch_size": 4, "sharding": devices(1), "seed": 3}
+    source = InMemory(images(), {"label": np.arange(N)})
+    assert_same_batches(source, share, count=32, **options)
+    assert 3 in runs or share != "device"
 
 
 def test_images_larger_than_was_expected_go_to_the_host(monkeypatch, small_tiles):
