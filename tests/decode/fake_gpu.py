@@ -31,18 +31,19 @@ class HostBuffer:
 
     bytes_held = 0
 
-    def __init__(self, canvas_shape):
+    def __init__(self, canvas_shape, dtype="uint8"):
         self.shape = canvas_shape
-        self.pixels = np.empty((0, *canvas_shape), np.uint8)
+        self.pixels = np.empty((0, *canvas_shape), dtype)
         self.readers = ()
 
     @property
     def starts(self):
         """The first three bytes of each canvas."""
-        return self.pixels.reshape(len(self.pixels), -1)[:, :3]
+        return self.pixels.reshape(len(self.pixels), -1).view(np.uint8)[:, :3]
 
     def prepare(self, rows):
-        self.pixels = MEMORY.guarded(rows * math.prod(self.shape)).reshape(rows, *self.shape)
+        memory = MEMORY.guarded(rows * math.prod(self.shape) * self.pixels.itemsize)
+        self.pixels = memory.view(self.pixels.dtype).reshape(rows, *self.shape)
         self.pixels[:] = 0
         self.starts[:] = canvas_buffers.SENTINEL
         return self.pixels.ctypes.data + np.arange(rows, dtype=np.uint64) * np.uint64(

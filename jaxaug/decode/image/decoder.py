@@ -446,10 +446,13 @@ def _make_backend(
             "\"gray\", which the JPEG engines do not give, got 'nvjpeg'."
         )
     if backend == "host" or not on_gpus or not form.is_usual:
-        begin = None
-        if backend == "auto" and on_gpus and not deterministic:
-            begin = functools.partial(_begin_thread, devices[0].local_hardware_id or 0)
-        return "host", HostBackend(devices, canvas, num_threads, form, begin)
+        if backend == "host" or not on_gpus or deterministic:
+            return "host", HostBackend(devices, canvas, num_threads, form)
+        from jaxaug.decode.image.nvtiff_backend import NvtiffBackend
+
+        begin = functools.partial(_begin_thread, devices[0].local_hardware_id or 0)
+        host = HostBackend(devices, canvas, num_threads, form, begin)
+        return "host", NvtiffBackend(devices, canvas, form, host)
     from jaxaug.decode.image.nvjpeg.nvjpeg_backend import NvjpegBackend
     from jaxaug.decode.native.cuda import CudaError
     from jaxaug.decode.native.libnvjpeg import NvjpegError

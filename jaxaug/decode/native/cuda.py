@@ -133,8 +133,9 @@ def core() -> tuple[Any, Any]:
     return Buffer, StridedMemoryView
 
 
-def import_buffer(pointer: int, shape: tuple[int, ...]) -> jax.Array:
-    """Return a jax.Array uint8[shape] that views device memory, which must outlive it."""
+def import_buffer(pointer: int, shape: tuple[int, ...], dtype: str = "uint8") -> jax.Array:
+    """Return a jax.Array of a shape that views device memory, which must outlive it."""
     buffer_class, view_class = core()
-    buffer = buffer_class.from_handle(pointer, int(np.prod(shape)))
-    return jax.dlpack.from_dlpack(view_class.from_buffer(buffer, shape, dtype=np.dtype(np.uint8)))
+    of = np.dtype(dtype)
+    buffer = buffer_class.from_handle(pointer, int(np.prod(shape)) * of.itemsize)
+    return jax.dlpack.from_dlpack(view_class.from_buffer(buffer, shape, dtype=of))

@@ -1,4 +1,6 @@
-"""TIFF decoded by nvTIFF on a GPU, for a thread of the host.
+"""TIFF in LZW decoded by nvTIFF on a GPU, for a thread of the host: many pages in a call.
+
+nvTIFF decodes several pages of one file at once, so that pages of any files are written to one.
 
 Names and meanings: https://docs.nvidia.com/cuda/nvtiff/, and nvtiff.h of its wheel. ctypes releases
 the GIL during each call.
@@ -8,7 +10,8 @@ import ctypes
 import functools
 import threading
 import weakref
-from ctypes import POINTER, c_int, c_int32, c_size_t, c_uint16, c_uint32, c_void_p
+from collections.abc import Sequence
+from ctypes import POINTER, c_int32, c_size_t, c_uint32, c_void_p
 
 import numpy as np
 
@@ -21,6 +24,9 @@ from jaxaug.decode.native.load_library import (
     load_library,
 )
 from jaxaug.decode.native.staging import Staging
+from jaxaug.decode.native.tiff_pages import Form, Page, one_file, part_sizes
+
+_SLACK = 4  # a quarter more of memory is taken than is needed, as the next files may be larger
 
 
 class _Region(ctypes.Structure):
@@ -32,23 +38,6 @@ class _Region(ctypes.Structure):
         ("y", c_int32),
         ("width", c_uint32),
         ("height", c_uint32),
-    )
-
-
-class _Info(ctypes.Structure):
-    """nvtiffImageInfo_t: what nvTIFF reads of a directory."""
-
-    _fields_ = (
-        ("type", c_uint32),
-        ("width", c_uint32),
-        ("height", c_uint32),
-        ("compression", c_int),
-        ("photometric", c_int),
-        ("planar", c_int),
-        ("samples", c_uint16),
-        ("bits", c_uint16),  # of a pixel
-        ("bits_of_each", c_uint16 * 16),
-        ("formats", c_int * 16),
     )
 
 
@@ -68,7 +57,6 @@ _PROTOTYPES: dict[str, tuple] = {
     "nvtiffDecodeParamsCreate": (_OUT,),
     "nvtiffDecodeParamsSetRegions": (c_void_p, POINTER(_Region), c_uint32),
     "nvtiffStreamOpen": (c_void_p, c_size_t, _OUT),
-    "nvtiffStreamGetImageInfo": (c_void_p, c_size_t, POINTER(_Info)),
     "nvtiffDecode": (c_void_p, c_void_p, c_void_p, POINTER(_Image), c_void_p),
     "nvtiffStreamClose": (c_void_p,),
     "nvtiffDecodeParamsDestroy": (c_void_p,),
@@ -119,87 +107,92 @@ class TiffDecoder:
         weakref.finalize(self, _destroy, *owned).atexit = False  # when its thread ends
 
     def decode(
-        self,
-        data: memoryview,
-        shape: tuple[int, int, int],
-        dtype: np.dtype,
-        *,
-        start: int,
-        parts: np.ndarray,
-    ) -> np.ndarray | None:
-        """Return the numbers [h, w, samples] of a page in LZW, valid until the next call.
+        self, form: Form, pages: Sequence[Page], pointers: Sequence[int], pitch: int
+    ) -> np.ndarray:
+        """Decode pages to memory of the device; return bool[k], True for those that are there.
 
-        None is for one that is damaged, or that nvTIFF does not decode, and where CUDA fails: the
+        False is for one that is damaged, or that nvTIFF does not decode, and where CUDA fails: the
         host decodes it, or tells its damage.
 
         Args:
-          data: the file.
-          shape: (h, w, samples) that its directory tells.
-          dtype: of the numbers, in this machine's byte order.
-          start: where the directory begins.
-          parts: int64[k, 3]: where each strip or tile begins, its bytes, those it decodes to.
+          form: of all pages.
+          pages: k of them.
+          pointers: where the first number of each page goes.
+          pitch: bytes from a row to the next there.
         """
+        whole = np.zeros(len(pages), np.bool_)
         try:
-            table = self._upload(data, parts)
-            return self._decode(len(data), table, shape, dtype, start)
+            table, directories, size = self._upload(form, pages)
+            parts = self._find_whole(table).reshape(len(pages), -1)
+            rows = np.flatnonzero(parts.all(axis=1)).tolist()
+            if rows:
+                regions = (_Region * len(rows))(*((directories[row],) for row in rows))
+                images = (_Image * len(rows))(*(_image(pointers[row], pitch) for row in rows))
+                self._decode(table.nbytes, size, regions, images)
+            whole[rows] = True
         except (NotDecodedError, cuda.CudaError, MemoryError):
-            return None
+            pass
+        return whole
 
-    def _upload(self, data: memoryview, parts: np.ndarray) -> np.ndarray:
-        """Return the table of the parts on the host; behind it, and on the device, is the file."""
-        size = len(parts) * lzw_check.PART.itemsize
-        self._file.reserve(size + len(data))
-        table = self._file.memory[:size].view(lzw_check.PART)
-        table["at"], table["count"], table["size"] = parts.T
-        self._file.memory[size : size + len(data)] = np.frombuffer(data, np.uint8)
-        self._file.to_device(size + len(data), self._stream)
-        return table
+    def decode_to_host(self, form: Form, page: Page) -> np.ndarray | None:
+        """Return the numbers [h, w, samples] of a page in this machine's byte order.
 
-    def _decode(
-        self,
-        size: int,
-        table: np.ndarray,
-        shape: tuple[int, int, int],
-        dtype: np.dtype,
-        start: int,
-    ) -> np.ndarray:
-        height, width, samples = shape
-        pitch = width * samples * dtype.itemsize
-        opened = create(load().nvtiffStreamOpen, self._file.address + table.nbytes, size)
+        They are valid until the next call. None is for one that the host must decode.
+        """
+        size = form.height * form.pitch
         try:
-            _check_info(opened, start, shape, dtype)
-            self._check_parts(table)
-            self._pixels.reserve(height * pitch)
-            region = _Region(start, 0, 0, 0, 0)
-            load().nvtiffDecodeParamsSetRegions(self._params, ctypes.byref(region), 1)
-            planes = (c_void_p * 1)(self._pixels.pointer)
-            image = _Image(planes, (c_size_t * 1)(pitch), 1)
-            asked = (opened, self._decoder, self._params, ctypes.byref(image), self._stream)
+            self._pixels.reserve(size)
+            if not self.decode(form, [page], [self._pixels.pointer], form.pitch)[0]:
+                return None
+            pixels = self._pixels.to_host(size, self._stream)
+            cuda.call("cudaStreamSynchronize", self._stream)
+        except (cuda.CudaError, MemoryError):
+            return None
+        return pixels.view(form.stored.newbyteorder("=")).reshape(form[:3])
+
+    def _upload(self, form: Form, pages: Sequence[Page]) -> tuple[np.ndarray, list[int], int]:
+        """Write a file of the pages behind a table of their parts; copy both to the device.
+
+        Returns:
+          The table on the host, where the directories begin in the file, and its bytes.
+        """
+        file = one_file(form, pages)
+        count = sum(len(page.offsets) for page in file.pages)
+        head = count * lzw_check.PART.itemsize
+        self._file.reserve(head + file.size, slack=(head + file.size) // _SLACK)
+        table = self._file.memory[:head].view(lzw_check.PART)
+        table["at"] = np.concatenate([page.offsets for page in file.pages])
+        table["count"] = np.concatenate([page.counts for page in file.pages])
+        table["size"] = np.tile(part_sizes(form), len(pages))
+        at = head
+        for piece in file.pieces:
+            self._file.memory[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            at += len(piece)
+        self._file.to_device(at, self._stream)
+        return table, file.directories, file.size
+
+    def _find_whole(self, table: np.ndarray) -> np.ndarray:
+        """Return bool[n], True for parts that are whole, of which nvTIFF tells nothing."""
+        lzw_check.check(self._kernel, self._file.pointer, len(table), self._stream)
+        self._file.to_host(table.nbytes, self._stream)
+        cuda.call("cudaStreamSynchronize", self._stream)
+        return table["whole"] != 0
+
+    def _decode(self, head: int, size: int, regions: ctypes.Array, images: ctypes.Array) -> None:
+        opened = create(load().nvtiffStreamOpen, self._file.address + head, size)
+        try:
+            load().nvtiffDecodeParamsSetRegions(self._params, regions, len(regions))
+            asked = (opened, self._decoder, self._params, images, self._stream)
             try:
                 load().nvtiffDecode(*asked)
-                pixels = self._pixels.to_host(height * pitch, self._stream)
             finally:  # it may have begun before it failed
                 cuda.call("cudaStreamSynchronize", self._stream)
         finally:
             load().nvtiffStreamClose(opened)
-        return pixels.view(dtype).reshape(shape)
-
-    def _check_parts(self, table: np.ndarray) -> None:
-        """Raise NotDecodedError unless all parts are whole, of which nvTIFF tells nothing."""
-        lzw_check.check(self._kernel, self._file.pointer, len(table), self._stream)
-        self._file.to_host(table.nbytes, self._stream)
-        cuda.call("cudaStreamSynchronize", self._stream)
-        if not table["whole"].all():
-            raise NotDecodedError("damaged LZW")
 
 
-def _check_info(opened: c_void_p, start: int, shape: tuple[int, int, int], dtype: np.dtype) -> None:
-    """Raise NotDecodedError where nvTIFF would write other numbers than there is memory for."""
-    info = _Info()
-    load().nvtiffStreamGetImageInfo(opened, start, ctypes.byref(info))
-    bits = 8 * dtype.itemsize * shape[2]
-    if (info.height, info.width, info.samples, info.bits) != (*shape, bits):
-        raise NotDecodedError(f"{info.width} x {info.height} pixels of {info.bits} bits")
+def _image(pointer: int, pitch: int) -> _Image:
+    return _Image((c_void_p * 1)(pointer), (c_size_t * 1)(pitch), 1)
 
 
 def _destroy(decoder: c_void_p, params: c_void_p, stream: int, memory: tuple[Staging, ...]) -> None:

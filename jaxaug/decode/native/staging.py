@@ -25,8 +25,8 @@ class Staging:
         self.address = 0
         self.memory = np.zeros(0, np.uint8)
 
-    def reserve(self, size: int) -> None:
-        """Have at least `size` bytes.
+    def reserve(self, size: int, slack: int = 0) -> None:
+        """Have at least `size` bytes; where there are fewer, take `slack` more.
 
         Raises:
           MemoryError: the device has not as many left.
@@ -35,8 +35,8 @@ class Staging:
         if size <= len(self.memory):
             return
         self.free()
-        self.pointer = cuda.allocate(size, self._purpose)
-        self.memory, self.address = cuda.pinned_array((size,))
+        self.pointer = cuda.allocate(size + slack, self._purpose)
+        self.memory, self.address = cuda.pinned_array((size + slack,))
 
     def to_device(self, size: int, stream: Any) -> None:
         """Have the stream copy the first `size` bytes of the host's to the device's."""

@@ -231,7 +231,9 @@ def test_a_buffer_is_not_written_or_freed_while_it_is_read(device, monkeypatch, 
 
 def test_a_view_is_of_the_memory_that_the_buffer_has_now(device, monkeypatch):
     monkeypatch.setattr(
-        cuda, "import_buffer", lambda pointer, shape: SimpleNamespace(at=pointer, shape=shape)
+        cuda,
+        "import_buffer",
+        lambda pointer, shape, dtype: SimpleNamespace(at=pointer, shape=shape),
     )
     buffer = canvas_buffers.CanvasBuffer((4, 5, 3))
     for rows in (2, 1, 2, 7):

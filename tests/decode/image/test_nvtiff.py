@@ -1,5 +1,6 @@
 """TIFF on a GPU for the threads of the host: the same numbers, and the host for all others."""
 
+import contextlib
 import ctypes
 import gc
 import io
@@ -14,11 +15,16 @@ import pytest
 import tifffile
 
 from jaxaug import decode
+from jaxaug.decode.image import nvtiff_backend
 from jaxaug.decode.image.deep import tiff as reader
 from jaxaug.decode.image.deep.gpu import decode_by
+from jaxaug.decode.image.host.host_backend import HostBackend
+from jaxaug.decode.image.nvjpeg import canvas_buffers
 from jaxaug.decode.native import cuda, libnvtiff, load_library, lzw_check
 from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.native.lzw_check import PART
+from jaxaug.decode.native.tiff_pages import Page
+from tests.decode.fake_gpu import MEMORY, HostBuffer
 from tests.decode.image.deep.files import numbers, tiff
 
 IMAGE = numbers(410, 450, 3)  # large enough for a GPU
@@ -37,8 +43,8 @@ class Stand:
         self.answer = answer
         self.asked = []
 
-    def decode(self, data, shape, dtype, *, start, parts):
-        self.asked.append((shape, dtype.name, {"start": start, "parts": parts}))
+    def decode_to_host(self, form, page):
+        self.asked.append((form, page))
         return self.answer
 
 
@@ -47,19 +53,22 @@ def decoded(file, page=0):
     return reader.decode(data, reader.read_layout(data, page))
 
 
+def page_of(file, place) -> Page:
+    page = reader.page_alone(memoryview(file), place)
+    assert page is not None
+    return page
+
+
 @pytest.mark.parametrize("answer", [None, IMAGE[::-1]])
 def test_a_thread_asks_its_decoder_first(answer):
     stand = Stand(answer)
     decode_by(TIFF=stand)
     file = tiff(IMAGE, compression="lzw", rowsperstrip=100)
     np.testing.assert_array_equal(decoded(file), IMAGE if answer is None else answer)
-    ((shape, dtype, where),) = stand.asked
-    assert (shape, dtype) == (IMAGE.shape, "uint16")
-    assert where["start"] == int.from_bytes(file[4:8], "little")
+    ((form, page),) = stand.asked
+    assert (*form[:3], form.stored.name, form.part) == (*IMAGE.shape, "uint16", (100, 450))
     place = reader.read_layout(memoryview(file), 0).place
-    assert where["parts"][:, 0].tolist() == list(place.offsets)
-    assert where["parts"][:, 1].tolist() == list(place.counts)
-    assert where["parts"][:, 2].tolist() == [rows * 450 * 6 for rows in (100, 100, 100, 100, 10)]
+    assert (page.offsets, page.counts) == (place.offsets, place.counts)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +81,6 @@ def test_a_thread_asks_its_decoder_first(answer):
         {"dtype": "float64"},
         {"samples": 17},
         {"predictor": 2, "samples": 13},
-        {"samples": 4, "photometric": "separated"},
         {"shape": (380, 450)},
     ],
 )
@@ -93,8 +101,9 @@ class FakeLibrary:
     def __init__(self):
         self.open = {}
         self.made = 0
-        self.region = libnvtiff._Region()
-        self.taller = self.decoded = 0
+        self.regions = {}  # of each params
+        self.decoded: list[int] = []  # pages of each call
+        self.refuses = False
 
     def _make(self, out, thing):
         self.made += 1
@@ -108,31 +117,27 @@ class FakeLibrary:
         self._make(out, "params")
 
     def nvtiffDecodeParamsSetRegions(self, params, regions, count):
-        assert count == 1
-        self.region = regions._obj
+        assert count == len(regions)
+        assert not any((each.x, each.y, each.width, each.height) != (0,) * 4 for each in regions)
+        self.regions[params.value] = [each.directory for each in regions]
 
     def nvtiffStreamOpen(self, address, size, out):
         self._make(out, ctypes.string_at(address, size))
 
-    def _page(self, opened, start) -> Any:
-        file = tifffile.TiffFile(io.BytesIO(self.open[opened.value]))
-        return next(page for page in file.pages if page.offset == start)
-
-    def nvtiffStreamGetImageInfo(self, opened, start, info):
-        page, info = self._page(opened, start), info._obj
-        info.height, info.width = page.imagelength + self.taller, page.imagewidth
-        info.samples = page.samplesperpixel
-        info.bits = page.samplesperpixel * page.bitspersample
-
-    def nvtiffDecode(self, opened, decoder, params, image, stream):
-        self.decoded += 1
-        try:
-            pixels = self._page(opened, self.region.directory).asarray()
-        except Exception:
-            raise load_library.NotDecodedError("status 3") from None
-        image = image._obj
-        assert image.pitches[0] == pixels.nbytes // len(pixels)
-        ctypes.memmove(image.planes[0], pixels.ctypes.data, pixels.nbytes)
+    def nvtiffDecode(self, opened, decoder, params, images, stream):
+        self.decoded.append(len(images))
+        if self.refuses:
+            raise load_library.NotDecodedError("status 3")
+        with tifffile.TiffFile(io.BytesIO(self.open[opened.value])) as file:
+            pages = {page.offset: page for page in file.pages}
+            found = [pages[start].asarray() for start in self.regions[params.value]]
+        for pixels, page, image in zip(found, self.regions[params.value], images):
+            planes = pages[page].axes.startswith("S")
+            pixels = np.moveaxis(pixels, 0, -1) if planes else pixels
+            pixels = pixels.astype(pixels.dtype.newbyteorder("="))
+            for row, line in enumerate(pixels):
+                to = image.planes[0] + row * image.pitches[0]
+                ctypes.memmove(to, line.tobytes(), line.nbytes)
 
     def close(self, handle, *stream):
         del self.open[handle.value]
@@ -193,48 +198,171 @@ def fakes(monkeypatch):
     decode_by()  # frees a decoder while the fakes are there
 
 
-def test_layouts_of_any_size_and_damage_leave_nothing_open(fakes):
+@pytest.mark.parametrize(
+    "shape, dtype, options",
+    [
+        ((410, 450, 3), "uint16", {"rowsperstrip": 100}),
+        ((410, 450, 3), ">u2", {"byteorder": ">", "predictor": 2}),
+        ((600, 500), "float32", {"tile": (64, 64)}),
+        ((5, 500, 300), "int16", {"planarconfig": "separate", "photometric": "minisblack"}),
+        ((300, 300, 13), "uint8", {"bigtiff": True, "rowsperstrip": 300}),
+        ((410, 450, 4), "uint16", {"photometric": "separated"}),
+    ],
+)
+def test_pages_of_any_files_become_one_file(fakes, shape, dtype, options):
+    """As tifffile reads it; damage in one leaves the others whole."""
     library, memory = fakes
     decoder = libnvtiff.TiffDecoder(0)
-    decode_by(TIFF=decoder)
-    kept = {"decoder", "params"}
-    for pixels, options in (
-        (IMAGE, {"rowsperstrip": 100}),
-        (numbers(600, 500, dtype="float32"), {"tile": (64, 64)}),
-        (IMAGE.astype(">u2"), {"byteorder": ">", "predictor": 2}),
-    ):
-        found = decoded(tiff(pixels, compression="lzw", **options))
-        np.testing.assert_array_equal(found, pixels.reshape(found.shape))
-    assert library.decoded == 3
-    assert set(library.open.values()) == kept and len(memory.memory) == 4
-    data = tiff(IMAGE, compression="lzw")
-    damaged = bytearray(data)
-    damaged[reader.read_layout(memoryview(data), 0).place.offsets[0]] ^= 0x40
-    with pytest.raises(Exception, match=r"(?i)lzw"):
-        decoded(bytes(damaged))
-    library.taller = 1  # it would write behind the memory
-    np.testing.assert_array_equal(decoded(data), IMAGE)
-    assert library.decoded == 3
-    assert set(library.open.values()) == kept
+    images = [numbers(*shape, dtype=np.dtype(dtype).name, seed=seed) for seed in range(3)]
+    files = [bytearray(tiff(each.astype(dtype), compression="lzw", **options)) for each in images]
+    places = [reader.read_layout(memoryview(file), 0).place for file in files]
+    files[1][places[1].offsets[0]] ^= 0x40
+    pages = [page_of(file, each) for file, each in zip(files, places)]
+    form = places[0].form
+    assert form is not None and [each.form for each in places] == [form] * 3
+    pitch = form.pitch + 24
+    canvases = np.full((3, form.height, pitch), 7, np.uint8)
+    pointers = [each.ctypes.data for each in canvases]
+    assert decoder.decode(form, pages, pointers, pitch).tolist() == [True, False, True]
+    for number in (0, 2):
+        expected = images[number] if form.planes == 1 else np.moveaxis(images[number], 0, -1)
+        found = np.ascontiguousarray(canvases[number, :, : form.pitch]).view(images[number].dtype)
+        np.testing.assert_array_equal(found.reshape(form[:3]), expected.reshape(form[:3]))
+    assert (canvases[1] == 7).all() and (canvases[..., form.pitch :] == 7).all()
+    assert library.decoded == [2] and set(library.open.values()) == {"decoder", "params"}
+    library.refuses = True
+    assert not decoder.decode(form, pages[:1], pointers[:1], pitch).any()
+    assert set(library.open.values()) == {"decoder", "params"}
     del decoder
-    decode_by()
     gc.collect()
     assert not library.open and not memory.memory
 
 
-def test_a_page_among_many_is_left_to_the_host(fakes):
-    """Of the file as many bytes would go to the GPU as it has."""
+def test_a_thread_decodes_what_is_whole(fakes):
     library, _ = fakes
+    decode_by(TIFF=libnvtiff.TiffDecoder(0))
+    data = tiff(IMAGE, compression="lzw")
+    np.testing.assert_array_equal(decoded(data), IMAGE)
+    assert library.decoded == [1]
+    damaged = bytearray(data)
+    damaged[reader.read_layout(memoryview(data), 0).place.offsets[0]] ^= 0x40
+    with pytest.raises(Exception, match=r"(?i)lzw"):
+        decoded(bytes(damaged))
+    assert library.decoded == [1]
+    library.refuses = True
+    np.testing.assert_array_equal(decoded(data), IMAGE)
+
+
+def test_a_page_among_many_goes_alone(fakes):
+    library, memory = fakes
     decode_by(TIFF=libnvtiff.TiffDecoder(0))
     file = io.BytesIO()
     with tifffile.TiffWriter(file) as writer:
         for number in range(3):
             page = IMAGE[..., number]
-            writer.write(np.repeat(page, 2, 0), photometric="minisblack", compression="lzw")
+            writer.write(np.repeat(page, 4, 0), photometric="minisblack", compression="lzw")
     for number in range(3):
         found = decoded(file.getvalue(), number)
-        np.testing.assert_array_equal(found[::2, :, 0], IMAGE[..., number])
-    assert library.decoded == 0
+        np.testing.assert_array_equal(found[::4, :, 0], IMAGE[..., number])
+    assert library.decoded == [1, 1, 1]
+    assert max(each.nbytes for each in memory.memory.values()) < len(file.getvalue()) / 2
+
+
+@pytest.fixture
+def backend(fakes, monkeypatch):
+    """A `Decoder` whose backend takes CPUs for GPUs."""
+    monkeypatch.setattr(
+        cuda, "call", lambda name, *given: fakes[1].call(name, *given) or (0, 2**30)
+    )
+    monkeypatch.setattr(cuda, "core", lambda: None)
+    monkeypatch.setattr(cuda, "on_device", contextlib.nullcontext)
+    monkeypatch.setattr(canvas_buffers, "CanvasBuffer", HostBuffer)
+    monkeypatch.setattr(reader, "_LEAST_ON_GPU", 1)
+    reader._layout.cache_clear()
+    MEMORY.kept.clear()
+
+    def make(backend, devices, canvas, form, num_threads, deterministic):
+        host = HostBackend(devices, canvas, num_threads, form)
+        return "host", nvtiff_backend.NvtiffBackend(devices, canvas, form, host)
+
+    monkeypatch.setattr("jaxaug.decode.image.decoder._make_backend", make)
+    yield fakes[0]
+    reader._layout.cache_clear()
+
+
+def batch_of(files, devices=1, **form):
+    options = {"devices": jax.devices("cpu")[:devices], "num_threads": 2, "on_error": "mask"}
+    with decode.Decoder((24, 32), **options, **form) as decoder:
+        found = decoder.decode(files)
+        pixels = found.pixels if devices > 1 else [found.pixels]
+        pixels = np.concatenate([np.asarray(each) for each in pixels])
+        return pixels, found.valid.tolist(), decoder.stats
+
+
+def lzw(*shape, dtype="uint16", seed=0, **options):
+    return tiff(numbers(*shape, dtype=dtype, seed=seed), compression="lzw", **options)
+
+
+def damaged(file):
+    changed = bytearray(file)
+    changed[reader.read_layout(memoryview(file), 0).place.offsets[0]] ^= 0x40
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("dtype", ["uint16", "float32"])
+def test_a_batch_is_that_of_the_host(backend, monkeypatch, devices, dtype):
+    """Pages of two layouts, of another size, turned, larger, damaged, and other files."""
+    files = [lzw(24, 32, 5, dtype=dtype, seed=seed) for seed in range(7)]
+    files += [lzw(20, 30, 5, dtype=dtype, seed=seed, tile=(16, 16)) for seed in range(2)]
+    files += [damaged(files[0]), lzw(40, 32, 5, dtype=dtype), b"no image"]
+    files += [tiff(numbers(24, 32, 5, dtype=dtype)), lzw(24, 32, 5, dtype="float16")]
+    files += [lzw(24, 32, 5, dtype=dtype, extratags=[(274, 3, 1, 3, True)]), files[2]]
+    form = {"channels": 5, "dtype": dtype}
+    pixels, valid, stats = batch_of(files, devices, **form)
+    assert stats["nvtiff"] == 10
+    assert sum(backend.decoded) == 10 and len(backend.decoded) < 10
+    MEMORY.check_guards()
+    monkeypatch.undo()
+    expected, told, _ = batch_of(files, devices, **form)
+    np.testing.assert_array_equal(pixels, expected)
+    assert valid == told
+
+
+def test_canvases_of_pages_alone_are_those_of_the_device(backend, monkeypatch):
+    """Nothing is copied from the host, and rows without an image are zeros."""
+    images = [numbers(20, 32, 3, seed=seed) for seed in range(6)]
+    files = [tiff(each, compression="lzw") for each in images]
+    monkeypatch.setattr(HostBackend, "decode", None)
+    pixels, valid, stats = batch_of([*files, b""], channels=3, dtype="uint16")
+    np.testing.assert_array_equal(pixels[:6, :20], images)
+    assert not pixels[6].any() and not pixels[:, 20:].any()
+    assert valid == [True] * 6 + [False]
+    assert stats["nvtiff"] == 6
+
+
+@pytest.mark.parametrize("taken", [(1, 0), (0, 0, 1), None])
+def test_colors_are_what_they_are_converted_to(backend, monkeypatch, taken):
+    """What the canvas shows in other numbers than the file, or in another order, is the host's."""
+    form: dict[str, Any] = {"dtype": "uint16"}
+    form |= {"bands": taken} if taken else {"channels": "rgb"}
+    files = [lzw(20, 30, 3, photometric="rgb", seed=seed) for seed in range(2)]
+    files += [] if taken else [lzw(20, 30, photometric="miniswhite"), lzw(20, 30)]
+    pixels, _, stats = batch_of(files, **form)
+    assert stats["nvtiff"] == (0 if taken else 2)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(pixels, batch_of(files, **form)[0])
+
+
+def test_without_the_library_the_host_decodes(backend, monkeypatch):
+    def missing():
+        raise LibraryError("no nvTIFF")
+
+    monkeypatch.setattr(libnvtiff, "load", missing)
+    image = numbers(20, 30, 3)
+    pixels, _, stats = batch_of([tiff(image, compression="lzw")], channels=3, dtype="uint16")
+    np.testing.assert_array_equal(pixels[0, :20, :30], image)
+    assert (stats["host"], stats["nvtiff"]) == (1, 0)
 
 
 def test_the_library_has_what_is_declared():
@@ -245,9 +373,6 @@ def test_the_library_has_what_is_declared():
         pytest.skip("needs nvTIFF")
     data = np.frombuffer(tiff(IMAGE), np.uint8)
     opened = load_library.create(libnvtiff.load().nvtiffStreamOpen, data.ctypes.data, data.size)
-    libnvtiff._check_info(opened, int(data[4:8].view("<u4")[0]), IMAGE.shape, IMAGE.dtype)
-    with pytest.raises(RuntimeError, match="450 x 410 pixels of 48 bits"):
-        libnvtiff._check_info(opened, 0, (32, 450, 3), IMAGE.dtype)
     params = load_library.create(libnvtiff.load().nvtiffDecodeParamsCreate)
     library.nvtiffDecodeParamsSetRegions(params, libnvtiff._Region(8, 0, 0, 0, 0), 1)
     library.nvtiffDecodeParamsDestroy(params)
@@ -272,11 +397,8 @@ def test_the_numbers_are_those_of_the_host(dtype, samples):
         options = {"byteorder": order, "bigtiff": big, "predictor": predictor, **part}
         data = memoryview(tiff(pixels, compression="lzw", **options))
         layout = reader.read_layout(data, 0)
-        stand = Stand()
-        decode_by(TIFF=stand)
-        np.testing.assert_array_equal(reader.decode(data, layout), pixels)
-        ((shape, _, where),) = stand.asked
-        found = decoder.decode(data, shape, layout.dtype, **where)
+        page = page_of(data, layout.place)
+        found = decoder.decode_to_host(layout.place.form, page)
         assert found is not None, options  # what headers let through is not refused
         np.testing.assert_array_equal(found, pixels)
 

@@ -24,6 +24,23 @@ def to_channels(pixels: np.ndarray, layout: Layout, form: PixelForm) -> tuple[np
     return pixels, layout.bits
 
 
+def is_as_stored(layout: Layout, form: PixelForm, size: tuple[int, int]) -> bool:
+    """Return True where the pixels on a canvas are the numbers of the file, all in their places.
+
+    Args:
+      layout: of a good image.
+      form: of the pixels.
+      size: (h, w) of the upright image on the canvas.
+    """
+    same = layout.dtype.name == form.dtype and (layout.height, layout.width) == size
+    if not same or layout.orientation != 1:
+        return False
+    if form.channels not in COLORS:
+        return form.bands in (None, tuple(range(layout.samples)))
+    colors = layout.colors == form.channels and layout.samples == COLOR_SAMPLES[layout.colors]
+    return colors and not layout.inverted and (layout.dtype.kind != "u" or layout.full >= 255)
+
+
 def nodata_of(layout: Layout, form: PixelForm) -> float | None:
     """Return the number that stands for no data in what `to_channels` returns, None for none."""
     nodata = layout.nodata

@@ -10,7 +10,6 @@ import functools
 import io
 import math
 import operator
-import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from jaxaug.decode.image.deep.gpu import decoder_of
 from jaxaug.decode.image.deep.layout import COLOR_SAMPLES, Layout
 from jaxaug.decode.image.deep.libraries import library, missing
 from jaxaug.decode.image.deep.tiff_tags import Tags, Told, read_tags, tags_at
+from jaxaug.decode.native.tiff_pages import Form, Page, one_file
 from jaxaug.errors import DecodeError
 
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
@@ -71,6 +71,8 @@ class Directory(NamedTuple):
       tiled: parts at the right and bottom are whole, too.
       start: where its directory begins.
       offsets, counts: of the parts, plane by plane; those never written are at 0.
+      form: what a file of its own says of it, for pages in LZW.
+      on_gpu: nvTIFF decodes it in less time than host threads.
     """
 
     stored: np.dtype | None
@@ -82,6 +84,8 @@ class Directory(NamedTuple):
     start: int = 0
     offsets: Sequence[int] = ()
     counts: Sequence[int] = ()
+    form: Form | None = None
+    on_gpu: bool = False
 
 
 def read_layout(data: memoryview, page: int) -> Layout:
@@ -133,7 +137,7 @@ def _layout(told: Told, order: str) -> Layout:
     if colors == "palette" and palette is None:
         raise DecodeError("TIFF: there is no palette (tag 320) for its colors")
     orientation = tags.number(_ORIENTATION, 1)
-    return Layout(
+    layout = Layout(
         height=height,
         width=width,
         samples=samples,
@@ -148,6 +152,8 @@ def _layout(told: Told, order: str) -> Layout:
         by_pillow=_is_for_pillow(photometric, compression, bits),
         place=place,
     )
+    form = _form(layout)
+    return layout._replace(place=place._replace(form=form, on_gpu=_is_for_gpu(form)))
 
 
 def _dtype(tags: Tags, samples: int) -> tuple[np.dtype, int]:
@@ -245,8 +251,7 @@ def _palette(tags: Tags, bits: int) -> np.ndarray | None:
 def _placed(tags: Tags, layout: Layout) -> Directory:
     """Return where the parts of a page lie; DecodeError unless all are inside of the file."""
     place = layout.place
-    down, across = -(-layout.height // place.part[0]), -(-layout.width // place.part[1])
-    wanted = place.planes * across * down
+    wanted = place.planes * math.prod(_grid(layout))
     strips = _TILE_OFFSETS not in tags.entries  # some writers of tiles have these, too
     offsets = tags.numbers(_STRIP_OFFSETS if strips else _TILE_OFFSETS, (), wanted)
     counts = tags.numbers(_STRIP_COUNTS if strips else _TILE_COUNTS, (), wanted)
@@ -255,7 +260,8 @@ def _placed(tags: Tags, layout: Layout) -> Directory:
     if len(offsets) < wanted:
         raise DecodeError(f"TIFF: {len(offsets)} parts of {wanted}")
     if place.compression == _UNCOMPRESSED and place.stored is not None:
-        counts = _plain_bytes(layout, offsets, down)
+        sizes = _plain_bytes(layout)
+        counts = [size if start else 0 for start, size in zip(offsets, sizes)]
     if len(counts) < wanted:
         raise DecodeError(f"TIFF: the bytes of {len(counts)} parts of {wanted} are known")
     size = len(tags.data)
@@ -266,15 +272,22 @@ def _placed(tags: Tags, layout: Layout) -> Directory:
     return place._replace(start=tags.start, offsets=offsets, counts=counts)
 
 
-def _plain_bytes(layout: Layout, offsets: Sequence[int], down: int) -> list[int]:
-    """Return the bytes of parts without compression, `down` of them below each other."""
+def _grid(layout: Layout) -> tuple[int, int]:
+    """Return how many parts lie below and beside each other."""
+    height, width = layout.place.part
+    return -(-layout.height // height), -(-layout.width // width)
+
+
+def _plain_bytes(layout: Layout) -> list[int]:
+    """Return the bytes of all parts without compression."""
     place = layout.place
+    down, across = _grid(layout)
     row = place.part[1] * layout.dtype.itemsize * layout.samples // place.planes
-    counts = [place.part[0] * row] * len(offsets)
+    counts = [place.part[0] * row] * (place.planes * down * across)
     if not place.tiled:
         last = (layout.height - (down - 1) * place.part[0]) * row
         counts[down - 1 :: down] = [last] * place.planes
-    return [count if start else 0 for start, count in zip(offsets, counts)]
+    return counts
 
 
 def decode(data: memoryview, layout: Layout) -> np.ndarray:
@@ -289,13 +302,14 @@ def decode(data: memoryview, layout: Layout) -> np.ndarray:
     view = _view(data, layout)
     if view is not None:
         return view
-    pixels = _on_gpu(data, layout)
-    if pixels is not None:
-        return pixels
     if place.compression == _UNCOMPRESSED:
         return _read_parts(data, layout)
+    page = page_alone(data, place)
+    pixels = None if page is None else _by_nvtiff(place, page)
+    if pixels is not None:
+        return pixels
     try:
-        return _read_parts(data, layout)
+        return _read_parts(data, layout) if page is None else _by_libtiff(place.form, page)
     except Exception:  # tifffile forgives more, and says more
         return _by_tifffile(data, layout)
 
@@ -307,34 +321,56 @@ def _is_common(place: Directory) -> bool:
     return place.compression in _CODECS and place.predictor in (1, 2)
 
 
-def _on_gpu(data: memoryview, layout: Layout) -> np.ndarray | None:
-    """Return the pixels of a large page in LZW by nvTIFF, None where the host must decode them."""
+def page_alone(data: memoryview, place: Directory) -> Page | None:
+    """Return a page in LZW for a file of its own; None where it has holes, or lies far apart."""
+    offsets, counts = place.offsets, place.counts
+    if place.form is None or not all(offsets) or not all(counts):
+        return None  # a part was never written
+    span = max(map(operator.add, offsets, counts)) - min(offsets)
+    return Page(data, offsets, counts) if span <= 2 * sum(counts) else None
+
+
+def _by_nvtiff(place: Directory, page: Page) -> np.ndarray | None:
+    """Return the pixels of a large page by nvTIFF, None where the host must decode them."""
     decoder = decoder_of("TIFF")
-    if decoder is None or not _is_for_gpu(layout):
+    if decoder is None or not place.on_gpu:
         return None
-    place = layout.place
-    sizes = _plain_bytes(layout, place.offsets, -(-layout.height // place.part[0]))
-    parts = np.array([place.offsets, place.counts, sizes], np.int64).T
-    if len(data) > 2 * parts[:, 1].sum() or not parts.all():
-        return None  # of many pages; or a part was never written
-    shape = (layout.height, layout.width, layout.samples)
-    return decoder.decode(data, shape, layout.dtype, start=place.start, parts=parts)
+    return decoder.decode_to_host(place.form, page)
 
 
-def _is_for_gpu(layout: Layout) -> bool:
-    """Return True for what nvTIFF decodes in less time than host threads."""
+def _by_libtiff(form: Form, page: Page) -> np.ndarray:
+    """Return the pixels of a page by libtiff, which takes half the time of `lzw_decode`."""
+    pixels = library("imagecodecs").tiff_decode(b"".join(one_file(form, [page]).pieces))
+    if form.planes > 1:
+        pixels = np.moveaxis(pixels, 0, -1)
+    return pixels.reshape(form[:3])
+
+
+def _form(layout: Layout) -> Form | None:
+    """Return what a file of a page in LZW alone says of it, None for other pages."""
     place = layout.place
-    chunky = layout.samples if place.planes == 1 else 1
-    most = _MAX_PREDICTED_ON_GPU if place.predictor == 2 else _MAX_SAMPLES_ON_GPU
-    size = layout.height * layout.width * layout.samples * layout.dtype.itemsize
-    return (
-        place.compression == _LZW
-        and layout.dtype.str[1:] in _DTYPES_ON_GPU
-        and layout.colors != "cmyk"
-        and layout.samples <= _MAX_SAMPLES_ON_GPU
-        and chunky <= most
-        and size >= _LEAST_ON_GPU
+    if place.compression != _LZW or place.predictor not in (1, 2) or place.stored is None:
+        return None
+    return Form(
+        height=layout.height,
+        width=layout.width,
+        samples=layout.samples,
+        stored=place.stored,
+        predictor=place.predictor,
+        planes=place.planes,
+        part=place.part if place.tiled else (min(place.part[0], layout.height), layout.width),
+        tiled=place.tiled,
     )
+
+
+def _is_for_gpu(form: Form | None) -> bool:
+    """Return True for what nvTIFF decodes in less time than host threads."""
+    if form is None:
+        return False
+    chunky = form.samples if form.planes == 1 else 1
+    most = _MAX_PREDICTED_ON_GPU if form.predictor == 2 else _MAX_SAMPLES_ON_GPU
+    known = form.stored.str[1:] in _DTYPES_ON_GPU and form.samples <= _MAX_SAMPLES_ON_GPU
+    return known and chunky <= most and form.height * form.pitch >= _LEAST_ON_GPU
 
 
 def _view(data: memoryview, layout: Layout) -> np.ndarray | None:
@@ -379,30 +415,13 @@ def _fill_part(data: memoryview, layout: Layout, part: int, target: np.ndarray) 
     raw: memoryview | bytes | np.ndarray = data[start:]
     if place.compression != _UNCOMPRESSED:
         stop = start + place.counts[part]
-        raw = _decompress(data[start:stop], place.compression, shape, layout.dtype.itemsize)
+        codec = getattr(library("imagecodecs"), _CODECS[place.compression])
+        raw = codec(data[start:stop], out=math.prod(shape) * layout.dtype.itemsize)
     pixels = np.frombuffer(raw, place.stored, math.prod(shape)).reshape(shape)
     if place.predictor == 2:
         native = pixels.astype(layout.dtype)
         pixels = library("imagecodecs").delta_decode(native, axis=-2, out=native)
     target[:] = pixels[:height, :width]
-
-
-def _decompress(
-    data: memoryview, compression: int, shape: tuple[int, int, int], itemsize: int
-) -> bytes | np.ndarray:
-    """Return the bytes of a part [h, w, k] of numbers of `itemsize` bytes."""
-    imagecodecs = library("imagecodecs")
-    if compression != _LZW:
-        return getattr(imagecodecs, _CODECS[compression])(data, out=math.prod(shape) * itemsize)
-    # libtiff takes two thirds of the time of `lzw_decode`: the part as a gray image of its own.
-    width = shape[1] * shape[2] * itemsize
-    tags = {_WIDTH: width, _HEIGHT: shape[0], _BITS: 8, _COMPRESSION: _LZW}
-    tags |= {_PHOTOMETRIC: _BLACK_IS_ZERO, _STRIP_OFFSETS: 8, _SAMPLES: 1}
-    tags |= {_ROWS_PER_STRIP: shape[0], _STRIP_COUNTS: len(data)}
-    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
-    head = struct.pack("<2sHI", b"II", 42, 8 + len(data))
-    file = b"".join((head, data, struct.pack("<H", len(tags)), entries, bytes(4)))
-    return imagecodecs.tiff_decode(file)
 
 
 def _by_tifffile(data: memoryview, layout: Layout) -> np.ndarray:

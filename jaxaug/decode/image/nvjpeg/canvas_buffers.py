@@ -55,12 +55,16 @@ class BufferPool:
       ordinal: number of the CUDA device.
       canvas_shape: of each row, such as (H, W, channels).
       budget: bytes that all buffers together may take; one buffer is made even if it takes more.
+      dtype: of the pixels.
     """
 
-    def __init__(self, ordinal: int, canvas_shape: tuple[int, ...], budget: int):
+    def __init__(
+        self, ordinal: int, canvas_shape: tuple[int, ...], budget: int, dtype: str = "uint8"
+    ):
         self._ordinal = ordinal
         self._canvas_shape = canvas_shape
-        self._row_bytes = math.prod(canvas_shape)
+        self._dtype = dtype
+        self._row_bytes = math.prod(canvas_shape) * np.dtype(dtype).itemsize
         self._max_count = MAX_BUFFERS
         self._budget = budget
         self._buffers: list[CanvasBuffer] = []
@@ -137,7 +141,7 @@ class BufferPool:
 
             idle = self._idle()
             if not idle and len(self._buffers) < max_count:
-                buffer = CanvasBuffer(self._canvas_shape)
+                buffer = CanvasBuffer(self._canvas_shape, self._dtype)
                 self._buffers.append(buffer)
                 return buffer
 
@@ -179,15 +183,17 @@ class CanvasBuffer:
 
     Args:
       canvas_shape: of each row, such as (H, W, channels).
+      dtype: of the pixels.
 
     Attributes:
       readers: arrays whose computation reads the canvases; `prepare` waits for them.
     """
 
-    def __init__(self, canvas_shape: tuple[int, ...]):
+    def __init__(self, canvas_shape: tuple[int, ...], dtype: str = "uint8"):
         self.readers: Any = ()
         self._canvas_shape = canvas_shape
-        self._row_bytes = math.prod(canvas_shape)
+        self._dtype = dtype
+        self._row_bytes = math.prod(canvas_shape) * np.dtype(dtype).itemsize
         self._sentinel_bytes = min(SENTINEL.size, self._row_bytes)
         padded = SENTINEL[: self._sentinel_bytes].tobytes().ljust(_PITCH, b"\0")
         self._sentinel_pixel = np.frombuffer(padded, np.uint32)[0]
@@ -264,10 +270,11 @@ class CanvasBuffer:
             self._synchronize()
 
     def view(self, rows: int) -> jax.Array:
-        """Return uint8[rows, H, W, channels] in the buffer; nobody may hold it beyond `readers`."""
+        """Return [rows, H, W, channels] in the buffer; nobody may hold it beyond `readers`."""
         # The import takes as long as decoding five images.
         if self._view is None or self._view.shape[0] != rows:
-            self._view = cuda.import_buffer(self._pointer, (rows, *self._canvas_shape))
+            shape = (rows, *self._canvas_shape)
+            self._view = cuda.import_buffer(self._pointer, shape, self._dtype)
         return self._view
 
     def is_idle(self) -> bool:
