@@ -9,7 +9,6 @@ Reference: nifti.nimh.nih.gov (scaling, qform and sform); numpy.org (NPY); TIFF 
 import functools
 import io
 import math
-import re
 import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from jaxaug._install import install_command
 from jaxaug.decode.image.deep import tiff
 from jaxaug.decode.image.deep.libraries import library
 from jaxaug.decode.image.deep.tiff_tags import find_pages, tags_at
+from jaxaug.decode.volume.tiff_stack import read_stack, told_pages
 from jaxaug.errors import DecodeError
 
 Window = tuple[slice, ...]
@@ -31,10 +31,8 @@ _GZIP = b"\x1f\x8b"
 _PIECE = 2**16  # bytes that are unpacked at a time
 _ZARR = b"\0zarr\0"
 _NPY_HEAD = 65536
-_DESCRIPTION = 270  # a tag of TIFF
-# How ImageJ, of more than 4 GiB, and tifffile tell of slices without directories of their own.
-_IMAGES = re.compile(r"ImageJ=(?s:.*?)\nimages=(\d+)")
-_SHAPE = re.compile(r'\{"shape": \[([\d, ]+)\]')
+_SUBFILE, _DESCRIPTION = 254, 270  # tags of TIFF
+_REDUCED, _TRANSPARENCY = 1, 4  # bits of a subfile's type
 _folders: set[str] = set()
 
 
@@ -239,43 +237,64 @@ def _unpacked(data: memoryview, size: int) -> bytearray:
 
 
 def _tiff(data: memoryview) -> StoredVolume:
-    pages = find_pages(data)
-    if not pages:
+    starts = find_pages(data)
+    if not starts:
         raise DecodeError("TIFF: it has no page")
-    first = tiff.layout_at(data, pages[0])
+    first = tiff.layout_at(data, starts[0])
     size = first.height * first.width * first.samples * first.dtype.itemsize
     if size > max(MAX_BYTES, len(data)):
         raise DecodeError(f"TIFF: a page of {size} bytes when unpacked, more than {MAX_BYTES}")
-    told = _slices(tags_at(data, pages[0]).text(_DESCRIPTION), first)
-    if len(pages) == 1 and told > 1:
-        raise DecodeError(f"TIFF: {told} slices behind one directory: store each as a page")
-    channels = () if first.samples == 1 else (first.samples,)
-    shape = (len(pages), first.height, first.width, *channels)
+    description = tags_at(data, starts[0]).text(_DESCRIPTION)
+    if len(starts) == 1 and (told := told_pages(description, first)) > 1:
+        pages = _undirected(data, first, told)
+        stack = read_stack(description, told, first)
+    else:
+        starts = _whole_pages(data, starts)
+        pages = functools.partial(_page, data, starts, first)
+        stack = read_stack(description, len(starts), first)
+    depth, channels = stack.pages.shape
+    count = channels * first.samples
+    shape = (depth, first.height, first.width, *((count,) if count > 1 else ()))
 
     def read(window: Window) -> np.ndarray:
-        found = range(len(pages))[window[0]]
-        return np.stack([_page(data, page, pages[page], first)[window[1:]] for page in found])
+        found = (np.concatenate([pages(int(k)) for k in row], 2) for row in stack.pages[window[0]])
+        voxels = np.stack([page[window[1:3]] for page in found])
+        return voxels[(..., *window[3:])] if count > 1 else voxels[..., 0]
 
-    return StoredVolume(shape, first.dtype, (1.0, 1.0, 1.0), read)
-
-
-def _slices(description: str, page: Any) -> int:
-    """Return how many slices a description tells of."""
-    if images := _IMAGES.match(description):
-        return int(images[1])
-    shape = _SHAPE.match(description)
-    sides = [int(side) for side in shape[1].split(",")] if shape else []
-    return math.prod(sides) // (page.height * page.width * page.samples)
+    return StoredVolume(shape, first.dtype, stack.spacing, read)
 
 
-def _page(data: memoryview, page: int, start: int, first: Any) -> np.ndarray:
-    """Return [h, w] or [h, w, samples] of a page whose directory begins at `start`."""
-    layout = tiff.layout_at(data, start)
+def _whole_pages(data: memoryview, starts: list[int]) -> list[int]:
+    """Return pages without the smaller copies and the masks of others, which GDAL puts last."""
+
+    def is_other(start: int) -> bool:
+        return bool(tags_at(data, start).number(_SUBFILE, 0) & (_REDUCED | _TRANSPARENCY))
+
+    if len(starts) == 1 or not is_other(starts[-1]):
+        return starts
+    return [start for start in starts if start == starts[0] or not is_other(start)]
+
+
+def _page(data: memoryview, starts: list[int], first: Any, page: int) -> np.ndarray:
+    """Return [h, w, samples] of a page."""
+    layout = tiff.layout_at(data, starts[page])
     alike = ("height", "width", "samples", "dtype")
     if any(getattr(layout, name) != getattr(first, name) for name in alike):
         raise DecodeError(f"TIFF: page {page} has another form than the first")
-    pixels = tiff.decode(data, layout)
-    return pixels[..., 0] if layout.samples == 1 else pixels
+    return tiff.decode(data, layout)
+
+
+def _undirected(data: memoryview, first: Any, count: int) -> Callable[[int], np.ndarray]:
+    """Return what reads a page of those that lie behind the first, without directories.
+
+    So ImageJ writes files of more than 4 GiB, and tifffile with `truncate=True`.
+    """
+    place = first.place
+    if place.compression != 1 or place.planes > 1 or place.tiled or place.stored is None:
+        raise DecodeError(f"TIFF: {count} slices behind one directory: store each as a page")
+    shape = (count, first.height, first.width, first.samples)
+    pixels = _array(data, place.stored, shape, place.offsets[0], "TIFF", "C")
+    return lambda page: pixels[page].astype(first.dtype)
 
 
 # ---- Zarr

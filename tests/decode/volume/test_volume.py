@@ -90,19 +90,92 @@ def test_each_directory_of_a_tiff_is_passed_once(compression, monkeypatch):
     assert len(passed) == len(set(passed)) == 40
 
 
-@pytest.mark.parametrize(
-    "options", [{"imagej": True}, {"metadata": {}}], ids=["ImageJ", "tifffile"]
-)
-def test_slices_without_directories_are_not_taken_for_one(options):
+STACKS = [
+    ("ImageJ", {"imagej": True, "metadata": {"axes": "ZYX"}}, (4, 5, 6), "ZYX"),
+    ("ImageJ", {"imagej": True, "metadata": {"axes": "ZCYX"}}, (4, 3, 5, 6), "ZCYX"),
+    ("ImageJ", {"imagej": True, "metadata": {"axes": "TCYX"}}, (4, 3, 5, 6), "ZCYX"),
+    ("ImageJ", {"imagej": True, "metadata": {"axes": "ZYXS"}}, (4, 5, 6, 3), "ZYXC"),
+    ("OME", {"ome": True, "metadata": {"axes": "ZCYX"}}, (4, 3, 5, 6), "ZCYX"),
+    ("OME", {"ome": True, "metadata": {"axes": "CZYX"}}, (3, 4, 5, 6), "CZYX"),
+    ("OME", {"ome": True, "metadata": {"axes": "TYX"}}, (4, 5, 6), "ZYX"),
+    ("tifffile", {"metadata": {"axes": "CZYX"}}, (3, 4, 5, 6), "CZYX"),
+    ("tifffile", {"metadata": {}}, (1, 4, 1, 5, 6), "CZTYX"),
+]
+
+
+@pytest.mark.parametrize("truncate", [False, True], ids=["pages", "one directory"])
+@pytest.mark.parametrize("writer, options, shape, axes", STACKS)
+def test_pages_are_what_their_writer_says(writer, options, shape, axes, truncate):
     tifffile = pytest.importorskip("tifffile")
-    array = np.arange(60, dtype=np.uint16).reshape(3, 4, 5)
-    one, three = io.BytesIO(), io.BytesIO()
-    options = {"photometric": "minisblack", "truncate": True} | options
-    tifffile.imwrite(one, array[:1], **options)
-    tifffile.imwrite(three, array, **options)
-    np.testing.assert_array_equal(whole(one.getvalue())[1], array[:1])
+    array = RNG.integers(0, 60000, shape).astype(np.uint16)
+    file = io.BytesIO()
+    color = "rgb" if axes.endswith("C") else "minisblack"
+    if writer == "ImageJ" and color == "rgb":
+        array = array.astype(np.uint8)
+    if truncate and writer != "OME":
+        options = options | {"truncate": True}
+    tifffile.imwrite(file, array, photometric=color, **options)
+    expected = tifffile.imread(io.BytesIO(file.getvalue())).reshape(shape)
+    if "C" in axes:
+        expected = np.moveaxis(expected, axes.index("C"), -1)
+    expected = expected.reshape(4, 5, 6, *((3,) if expected.size > 120 else ()))
+    volume, voxels = whole(file.getvalue())
+    np.testing.assert_array_equal(voxels, expected)
+    window = (slice(1, 3), slice(0, 2), slice(2, 6), slice(1, 3))[: voxels.ndim]
+    np.testing.assert_array_equal(volume.read(window), expected[window])
+
+
+@pytest.mark.parametrize("options", [{"imagej": True}, {"ome": True}, {}])
+def test_pages_that_are_no_volume_are_refused_by_name(options):
+    tifffile = pytest.importorskip("tifffile")
+    file = io.BytesIO()
+    array = np.zeros((2, 3, 4, 5), np.uint16)
+    axes = {} if not options else {"axes": "TZYX"}
+    tifffile.imwrite(file, array, photometric="minisblack", metadata=axes, **options)
+    with pytest.raises(DecodeError, match=r"pages are 2 .* x 3 .*store each as a file"):
+        whole(file.getvalue())
+
+
+def test_ome_tells_the_spacing_and_of_missing_pages():
+    tifffile = pytest.importorskip("tifffile")
+    file = io.BytesIO()
+    sides = {"PhysicalSizeZ": 2.5, "PhysicalSizeY": 500.0, "PhysicalSizeX": 0.5}
+    units = {"PhysicalSizeYUnit": "nm"}
+    array = RNG.integers(0, 255, (3, 4, 5)).astype(np.uint8)
+    tifffile.imwrite(file, array, ome=True, metadata={"axes": "ZYX", **sides, **units})
+    volume, voxels = whole(file.getvalue())
+    np.testing.assert_array_equal(voxels, array)
+    np.testing.assert_allclose(volume.spacing, (0.0025, 0.0005, 0.0005))
+    more = file.getvalue().replace(b'SizeZ="3"', b'SizeZ="4"')
+    with pytest.raises(DecodeError, match="some of which are not among the 3 of this file"):
+        whole(more)
+
+
+def test_smaller_copies_and_masks_are_no_slices():
+    tifffile = pytest.importorskip("tifffile")
+    array = RNG.integers(0, 60000, (2, 32, 48)).astype(np.uint16)
+    after, within = io.BytesIO(), io.BytesIO()
+    with tifffile.TiffWriter(after) as writer:  # as GDAL writes overviews
+        for page in array:
+            writer.write(page, metadata=None)
+        writer.write(array[0, ::2, ::2], subfiletype=1, metadata=None)
+        writer.write(array[0] > 100, subfiletype=4, metadata=None)
+    with tifffile.TiffWriter(within, ome=True) as writer:  # as OME writes pyramids
+        writer.write(array, subifds=1, metadata={"axes": "ZYX"})
+        writer.write(array[:, ::2, ::2], subfiletype=1)
+    for file in (after, within):
+        expected = tifffile.imread(io.BytesIO(file.getvalue()))
+        np.testing.assert_array_equal(whole(file.getvalue())[1], expected.reshape(array.shape))
+
+
+def test_compressed_slices_without_directories_are_refused():
+    tifffile = pytest.importorskip("tifffile")
+    file = io.BytesIO()
+    array = np.zeros((1, 4, 5), np.uint16)
+    options = {"metadata": None, "compression": "zlib", "description": '{"shape": [3, 4, 5]}'}
+    tifffile.imwrite(file, array, **options)
     with pytest.raises(DecodeError, match="3 slices behind one directory"):
-        whole(three.getvalue())
+        whole(file.getvalue())
 
 
 def test_axes_are_those_of_nibabel():
