@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from jaxaug.decode.image.deep.boxes import box
 from jaxaug.decode.image.orientation import steps
 from jaxaug.decode.image.parse.other_formats import PNG_BITS_AT, stated_size
 from jaxaug.errors import DecodeError
@@ -98,6 +99,9 @@ def read_header(data: memoryview, format: str) -> tuple[int, int, int, int]:
     """
     if format == "JPEG2000" and not has_end(data):
         raise DecodeError(f"{format}: truncated, no end of the codestream (EOC) behind a tile")
+    bits = max(jpeg2000_palette(data), default=8) if format == "JPEG2000" else 8
+    if bits > 8:
+        raise DecodeError(f"{format}: a palette of {bits} bits, and Pillow reads those of 8")
 
     image = open_image(data, format)
     width, height = image.size
@@ -481,6 +485,16 @@ def _low_zeros(format: str, data: memoryview | bytes) -> int:
     """Return how many zeros Pillow adds behind the bits of JPEG 2000 gray, to fill 16."""
     depths = _jpeg2000_depths(data) if format == "JPEG2000" else []
     return max(0, 16 - depths[0]) if len(depths) == 1 and depths[0] > 8 else 0
+
+
+def jpeg2000_palette(data: memoryview) -> list[int]:
+    """Return the bits of each column of a JP2's palette; [] where there is none."""
+    header = box(data, b"jp2h")
+    palette = None if header is None else box(header, b"pclr")
+    if palette is None:
+        return []
+    count = int.from_bytes(palette[2:3], "big")
+    return [1 + (depth & 127) for depth in palette[3 : 3 + count]]
 
 
 def _jpeg2000_depths(data: memoryview | bytes) -> list[int]:

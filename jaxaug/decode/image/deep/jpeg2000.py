@@ -22,6 +22,7 @@ _USUAL = {1: ("gray", ""), 2: ("gray", "straight"), 3: ("rgb", ""), 4: ("rgb", "
 _PROFILE = 2  # METH of a colour specification box
 _CMYK, _SYCC = 12, 18  # EnumCS of a colour specification box
 _ALPHA = {1: "straight", 2: "premultiplied"}  # Typ of a channel definition
+_PALETTE = "palette"  # of a layout: its codestream has numbers of it
 
 
 def read_layout(data: memoryview, page: int) -> Layout:
@@ -33,6 +34,9 @@ def read_layout(data: memoryview, page: int) -> Layout:
     if not pillow.has_end(data):
         raise DecodeError("JPEG2000: truncated, no end of the codestream (EOC) behind a tile")
     (height, width), components, samples = _codestream(data)
+    palette = pillow.jpeg2000_palette(data)
+    if max(palette, default=0) > 8:
+        return _of_palette(palette, height, width)
     depths = {depth for depth in components[::3]}
     sampled = set(components[1::3]) | set(components[2::3])
     if len(components) != 3 * samples or not samples or min(height, width) < 1:
@@ -45,7 +49,7 @@ def read_layout(data: memoryview, page: int) -> Layout:
     kind = "i" if max(depths) & 128 else "u"
     size = 1 if bits <= 8 else 2 if bits <= 16 else 4
     header = box(data, b"jp2h")
-    colors, alpha, palette = _colors(header, samples)
+    colors, alpha, special = _colors(header, samples)
     return Layout(
         height=height,
         width=width,
@@ -54,7 +58,24 @@ def read_layout(data: memoryview, page: int) -> Layout:
         bits=bits,
         colors=colors,
         alpha=alpha,
-        by_pillow=palette or len(depths) > 1 or sampled != {1},
+        by_pillow=special or len(depths) > 1 or sampled != {1},
+    )
+
+
+def _of_palette(bits: list[int], height: int, width: int) -> Layout:
+    """Return the layout of the colors of a palette, which OpenJPEG makes of its numbers."""
+    if len(set(bits)) > 1 or bits[0] > 16:
+        raise DecodeError(f"JPEG2000: a palette of {sorted(set(bits))} bits")
+    colors, alpha = _USUAL.get(len(bits), ("", ""))
+    return Layout(
+        height=height,
+        width=width,
+        samples=len(bits),
+        dtype=np.dtype(np.uint16),
+        bits=bits[0],
+        colors=colors,
+        alpha=alpha,
+        place=_PALETTE,
     )
 
 
@@ -107,7 +128,7 @@ def _defined_alpha(content: memoryview, colors: str) -> str:
 def decode(data: memoryview, layout: Layout) -> np.ndarray:
     """Return [h, w, samples] of a codestream."""
     decoder = decoder_of("JPEG2000")
-    if decoder is not None and layout.dtype.str[1:] in ("u1", "u2"):
+    if decoder is not None and not layout.place and layout.dtype.str[1:] in ("u1", "u2"):
         shape = (layout.height, layout.width, layout.samples)
         pixels = decoder.decode(data, shape, layout.dtype)
         if pixels is not None:

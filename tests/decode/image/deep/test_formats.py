@@ -1,6 +1,7 @@
 """JPEG 2000, JPEG XL, AVIF, HEIC, DICOM, Netpbm and NPY, beside the formats' own libraries."""
 
 import io
+import struct
 import sys
 import warnings
 
@@ -117,6 +118,38 @@ def test_the_codestream_of_jpeg_2000_is_that_of_its_box():
     at = file.index(b"jp2c") - 4
     found = decode(file[:at] + box + file[at:], channels=1, dtype="uint16")[..., 0]
     np.testing.assert_array_equal(found, stored)
+
+
+def with_palette(colors: np.ndarray, bits: int) -> tuple[bytes, np.ndarray]:
+    """A JP2 of numbers of a palette of three columns, and these numbers."""
+
+    def box(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I4s", 8 + len(content), name) + content
+
+    stored = numbers(9, 14, dtype="uint8") % len(colors)
+    columns = struct.pack(">HB3B", len(colors), 3, *[bits - 1] * 3)
+    header = box(b"ihdr", struct.pack(">IIHBBBB", 9, 14, 1, 7, 7, 0, 0))
+    header += box(b"colr", struct.pack(">BBBI", 1, 0, 0, 16))
+    header += box(b"pclr", columns + colors.astype(">u2" if bits > 8 else "u1").tobytes())
+    header += box(b"cmap", b"".join(struct.pack(">HBB", 0, 1, column) for column in range(3)))
+    codestream = imagecodecs.jpeg2k_encode(stored, level=0, reversible=True, codecformat="j2k")
+    start = box(b"jP  ", b"\r\n\x87\n") + box(b"ftyp", b"jp2 \0\0\0\0jp2 ")
+    return start + box(b"jp2h", header) + box(b"jp2c", codestream), stored
+
+
+def test_a_palette_of_jpeg_2000_has_8_or_16_bits():
+    for bits in (8, 12, 16):
+        colors = levels(bits, 5, 3)
+        file, stored = with_palette(colors, bits)
+        np.testing.assert_array_equal(imagecodecs.jpeg2k_decode(file), colors[stored])
+        np.testing.assert_array_equal(decode(file, dtype="uint16"), colors[stored])
+        headers = read_headers(Encoded.from_bytes([file]))
+        assert headers.precision[0] == bits
+        np.testing.assert_array_equal(decode(file, dtype="float32"), colors[stored])
+    cut = file.replace(b"pclr", b"free").replace(b"cmap", b"free")
+    np.testing.assert_array_equal(decode(cut, channels="gray", dtype="uint16")[..., 0], stored)
+    mixed = file.replace(bytes([15] * 3), bytes([15, 11, 15]))
+    assert "a palette of [12, 16] bits" in reason(mixed, dtype="uint16")
 
 
 def test_floats_of_jpeg_xl_and_pfm():
