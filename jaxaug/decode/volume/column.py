@@ -33,6 +33,10 @@ class Volume(ColumnDecoder):
     "spacing" as `augment.volume` takes it, "<name>_start" int32[B, 3], where the window begins in
     the file's volume (below 0 where it is padded), and "<name>_size" int32[B, 3], that of the file.
 
+    Pages of a TIFF are slices, or slices and channels where ImageJ, OME-XML or tifffile say so, as
+    `tifffile.imread` has them; times beside slices are bad records, smaller copies and masks no
+    slices.
+
     Along an axis where the file has more than `shape`, a window of it is taken; where it has less
     it is padded alike on both sides. Of NPY and NIfTI without compression, of TIFF by page and of
     Zarr by chunk only what the window needs is read: files of more than 8 MiB are mapped.

@@ -46,7 +46,8 @@ def decode_image(
       max_pixels: an image whose header promises more pixels is refused before anything is
         allocated.
       strict: refuse what libjpeg warns of, such as damage inside of the image data of a JPEG, which
-        costs pixels and not the image otherwise; takes twice the time.
+        costs pixels and not the image otherwise; takes twice the time. Of JPEGs of other than 8
+        bits only the markers are looked at: imagecodecs tells nothing of the rest.
       truncated: a JPEG without its end marker is refused ("error") or decoded as far as it goes
         ("accept").
       dtype: "uint8", "uint16" or "float32" for the numbers of the file as `Decoder(dtype=)` gives
