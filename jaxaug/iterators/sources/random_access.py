@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,9 @@ from jaxaug.iterators.sources._items import (
 )
 
 _MAX_TRIES = 100  # items looked at for the first good one
+_MAX_PARTS = 10  # of parts
+# By the identity of a data set, as long as a source of it lives.
+_locks: "weakref.WeakValueDictionary[int, threading.Lock]" = weakref.WeakValueDictionary()
 
 
 class RandomAccess(Annotated, TextSource):
@@ -37,8 +41,8 @@ class RandomAccess(Annotated, TextSource):
     `TFRecord`, `WebDataset` and `Parquet` are the fast way. Of a Hugging Face data set, ask for
     undecoded images (`cast_column("image", Image(decode=False))`): they are decoded in batches
     here, on the GPU where there is one. One thread at a time asks for items, as data sets with an
-    open file need it; two RandomAccess, such as those of both parts of torch's `random_split`, must
-    not share such a file: take parts by `split` instead.
+    open file need it, also where two RandomAccess have one object, or parts of it that have it as
+    their `dataset`, as those of torch's `random_split` do.
 
     The first good item says which features there are, of which shape and dtype. An item that lacks
     one, holds None or text for it, or a number of another shape or kind, is a bad record like one
@@ -94,7 +98,7 @@ class RandomAccess(Annotated, TextSource):
         if not len(source):
             raise SourceError("`source` must hold at least one item, got none.")
         self._source = source
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = _lock_of(source)
         self._image = image
         self._mask = mask
         self._label = label
@@ -111,7 +115,7 @@ class RandomAccess(Annotated, TextSource):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = _lock_of(self._source)
 
     def __len__(self) -> int:
         return len(self._source)
@@ -242,6 +246,13 @@ class RandomAccess(Annotated, TextSource):
             return read_item(item, self._image, self._blanks, number, self._mask)
         except SourceError as error:
             return error
+
+
+def _lock_of(source: Any) -> threading.Lock:
+    """Return the lock of an object, which is that of what it is a part of."""
+    for _ in range(_MAX_PARTS):
+        source = getattr(source, "dataset", source)
+    return _locks.setdefault(id(source), threading.Lock())
 
 
 def _reason(error: BaseException) -> str:

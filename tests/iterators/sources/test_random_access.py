@@ -340,6 +340,35 @@ def test_one_thread_at_a_time_asks_for_items(tmp_path):
         assert all(pool.map(read, range(40)))
 
 
+class Part:
+    """Items of a data set by number, as torch's `random_split` makes them."""
+
+    def __init__(self, dataset, numbers):
+        self.dataset = dataset
+        self._numbers = numbers
+
+    def __len__(self):
+        return len(self._numbers)
+
+    def __getitem__(self, index):
+        return self.dataset[self._numbers[index]]
+
+
+def test_parts_of_one_open_file_are_read_one_after_the_other(tmp_path):
+    images = [bytes([number]) * 9 for number in range(50)]
+    whole = OneFile(tmp_path / "images", images)
+    parts = [range(25), range(25, 50)]
+    sources = [RandomAccess(Part(Part(whole, range(50)), part)) for part in parts]
+
+    def read(turn):
+        encoded = sources[turn % 2].read(np.arange(25))["image"]
+        found = [bytes(encoded.view(row)) for row in range(25)]
+        return found == [images[number] for number in parts[turn % 2]]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(80)))
+
+
 def test_a_fingerprint_tells_other_numbers_and_masks_apart():
     """Classes that are numbered in the order of a set are others in each process."""
 
