@@ -201,6 +201,8 @@ def _check_output(name: str, output: Any) -> None:
                 "`jax.random.key_data(key)`."
             )
         try:
+            if isinstance(leaf, str):
+                raise TypeError  # of which `result_type` takes "int8" for a dtype
             jax.dtypes.canonicalize_dtype(jnp.result_type(leaf))
         except TypeError:
             raise TypeError(

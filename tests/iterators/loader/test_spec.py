@@ -249,6 +249,10 @@ def test_nested_dicts_and_tuples_are_welcome():
             r"`transform` must return arrays and numbers, got 'x' as output\['name'\]",
         ),
         (
+            lambda key, sample: {"name": "int8"},
+            r"`transform` must return arrays and numbers, got 'int8' as output\['name'\]",
+        ),
+        (
             lambda key, sample: {"rng": key},
             r"got a key as output\['rng'\]: return `jax.random.key_data\(key\)`",
         ),
