@@ -1,7 +1,14 @@
 """NVRTC, NVIDIA's compiler of CUDA C++ at run time, through cuda.bindings."""
 
+import contextlib
 import functools
+import hashlib
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import jax
 
 
 @functools.cache
@@ -32,10 +39,14 @@ def compile_to_ptx(source: str, oldest: int) -> str:
 
     known = _checked(nvrtc.nvrtcGetSupportedArchs())
     architecture = min(number for number in known if number >= oldest)
-    program = _compile(source, f"compute_{architecture}")
-    code = bytes(_checked(nvrtc.nvrtcGetPTXSize(program)))
-    _checked(nvrtc.nvrtcGetPTX(program, code))
-    return code.rstrip(b"\0").decode()
+
+    def compile() -> bytes:
+        program = _compile(source, f"compute_{architecture}")
+        code = bytes(_checked(nvrtc.nvrtcGetPTXSize(program)))
+        _checked(nvrtc.nvrtcGetPTX(program, code))
+        return code.rstrip(b"\0")
+
+    return _kept_on_disk(source, f"compute_{architecture}", compile).decode()
 
 
 @functools.cache
@@ -46,9 +57,33 @@ def compile_to_cubin(source: str, architecture: int) -> bytes:
     """
     from cuda.bindings import nvrtc
 
-    program = _compile(source, f"sm_{architecture}")
-    code = bytes(_checked(nvrtc.nvrtcGetCUBINSize(program)))
-    _checked(nvrtc.nvrtcGetCUBIN(program, code))
+    def compile() -> bytes:
+        program = _compile(source, f"sm_{architecture}")
+        code = bytes(_checked(nvrtc.nvrtcGetCUBINSize(program)))
+        _checked(nvrtc.nvrtcGetCUBIN(program, code))
+        return code
+
+    return _kept_on_disk(source, f"sm_{architecture}", compile)
+
+
+def _kept_on_disk(source: str, architecture: str, compile: Callable[[], bytes]) -> bytes:
+    """Return code from JAX's folder of compiled programs, where one is set, or compile it."""
+    from cuda.bindings import nvrtc
+
+    folder = jax.config.jax_compilation_cache_dir
+    if not folder or "://" in folder:
+        return compile()
+    key = hashlib.sha256(f"{nvrtc.nvrtcVersion()} {architecture} {source}".encode()).hexdigest()
+    path = Path(folder, f"jaxaug-nvrtc-{key}")
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    code = compile()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            written = Path(own, path.name)
+            written.write_bytes(code)
+            written.replace(path)  # so that others see all of it or nothing
     return code
 
 
