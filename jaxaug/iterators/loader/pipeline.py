@@ -9,10 +9,12 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from jaxaug.iterators.loader.reader import ReadBatch
 from jaxaug.iterators.loader.state import Cursor
+from jaxaug.iterators.loader.stats import Readiness
 from jaxaug.iterators.sources.storage.threads import abandoned
 
 T = TypeVar("T")
@@ -20,6 +22,7 @@ T = TypeVar("T")
 _JOIN_SECONDS = 10.0  # that a `close` waits for a source that does not answer
 
 _running: "set[Pipeline]" = set()
+_waiting: "set[_Waiter]" = set()
 
 
 class PendingBatch(NamedTuple, Generic[T]):
@@ -34,6 +37,44 @@ class PendingBatch(NamedTuple, Generic[T]):
     epoch: int
     after: Cursor
     result: "Future[T]"
+
+
+class _Waiter:
+    """A thread that waits for arrays in their order.
+
+    Each batch passes here: an executor would take ten times as long for it.
+    """
+
+    def __init__(self):
+        self._queue: SimpleQueue[Readiness | None] = SimpleQueue()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="jaxaug-device", daemon=True)
+        _waiting.add(self)
+        self._thread.start()
+
+    def watch(self, array: Any) -> Readiness:
+        """Return what will tell when an array is ready."""
+        readiness = Readiness(array)
+        self._queue.put(readiness)
+        return readiness
+
+    def stop(self) -> None:
+        """Tell the thread to wait for no other array."""
+        self._stopped = True
+        self._queue.put(None)
+
+    def join(self) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (readiness := self._queue.get()) is not None and not self._stopped:
+            # An error of the device is raised where the batch is used.
+            with contextlib.suppress(Exception):
+                readiness.array.block_until_ready()
+            readiness.time = time.perf_counter()
+            del readiness  # or the array would stay alive as long as the next one is awaited
+        _waiting.discard(self)
 
 
 class Pipeline(Generic[T]):
@@ -77,8 +118,8 @@ class Pipeline(Generic[T]):
         self._end: BaseException | None = None
         self._ended = False
         self._at_end: Callable[[], None] | None = None
-        self._waiter: ThreadPoolExecutor | None = None
-        self._awaited: tuple[Any, Future[float]] | None = None
+        self._waiter: _Waiter | None = None
+        self._awaited: Readiness | None = None
         self._thread = threading.Thread(target=self._run, name="jaxaug-reader", daemon=True)
 
     def start(self) -> None:
@@ -125,7 +166,7 @@ class Pipeline(Generic[T]):
         for each in pending:
             each.result.cancel()
         if self._waiter is not None:
-            self._waiter.shutdown(wait=False, cancel_futures=True)
+            self._waiter.stop()
         if ended and at_end is not None:
             at_end()
 
@@ -143,20 +184,20 @@ class Pipeline(Generic[T]):
                 stacklevel=4,
             )
         if self._waiter is not None:
-            self._waiter.shutdown()
+            self._waiter.join()
 
-    def when_ready(self, done: Any) -> "Future[float] | None":
-        """Return a future of the time at which the device has `done`; None if it already has it.
+    def when_ready(self, done: Any) -> Readiness | None:
+        """Return what tells when the device has `done`; None if it already has it.
 
         A thread waits for it.
         """
         if done.is_ready():
             return None
         if self._waiter is None:
-            self._waiter = ThreadPoolExecutor(1, thread_name_prefix="jaxaug-device")
-        if self._awaited is None or self._awaited[0] is not done:  # batches of a run share it
-            self._awaited = done, self._waiter.submit(_wait_until_ready, done)
-        return self._awaited[1]
+            self._waiter = _Waiter()
+        if self._awaited is None or self._awaited.array is not done:  # batches of a run share it
+            self._awaited = self._waiter.watch(done)
+        return self._awaited
 
     def _run(self) -> None:
         abandoned.set(lambda: self._stopped)
@@ -232,22 +273,18 @@ def _finished(batch: T) -> "Future[T]":
     return result
 
 
-def _wait_until_ready(done: Any) -> float:
-    """Wait until an array is ready; return the time at which it is."""
-    # An error of the device is raised where the batch is used.
-    with contextlib.suppress(Exception):
-        done.block_until_ready()
-    return time.perf_counter()
-
-
 def _stop_all() -> None:
     """Stop all pipelines: no thread may be inside of native code when the interpreter ends."""
     for pipeline in list(_running):
         pipeline.stop(pipeline._at_end)
     for pipeline in list(_running):
         pipeline.join()
+    for waiter in list(_waiting):
+        waiter.stop()
+        waiter.join()
 
 
 atexit.register(_stop_all)
 # A fork has none of the threads, and maybe a lock that one of them held.
 os.register_at_fork(after_in_child=_running.clear)
+os.register_at_fork(after_in_child=_waiting.clear)

@@ -3,11 +3,23 @@
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import Future
 from typing import Any
 
 STAGES = ("reader", "decoder", "device", "consumer")
 _MAX_NAMED_RECORDS = 1000  # further bad records are counted only: a report must stay readable
+
+
+class Readiness:
+    """Tells when an array is ready.
+
+    Attributes:
+      array: the array.
+      time: at which it was; None until then.
+    """
+
+    def __init__(self, array: Any):
+        self.array = array
+        self.time: float | None = None
 
 
 class Stats:
@@ -32,7 +44,7 @@ class Stats:
         # The turn: the time at which the batch was handed over, and when the device finished it,
         # where that was later.
         self._handed: float | None = None
-        self._ready: Future[float] | None = None
+        self._ready: Readiness | None = None
         self._counts = {
             "batches": 0,
             "images": 0,
@@ -52,11 +64,11 @@ class Stats:
             if self._since is None:
                 self._since = now
 
-    def handed(self, ready: "Future[float] | None") -> None:
+    def handed(self, ready: Readiness | None) -> None:
         """Note that the consumer has a batch: its turn begins.
 
         Args:
-          ready: gives the time at which the device has finished the batch; None if it already has.
+          ready: tells when the device has finished the batch; None if it already has.
         """
         with self._lock:
             self._handed = time.perf_counter()
@@ -133,10 +145,8 @@ class Stats:
 
         if self._ready is None:
             ready = self._handed
-        elif self._ready.done():
-            ready = self._ready.result()
         else:
-            ready = now
+            ready = now if self._ready.time is None else self._ready.time
         ready = min(max(ready, self._handed), now)
         return ready - self._handed, now - ready
 

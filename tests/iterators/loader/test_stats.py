@@ -3,7 +3,6 @@
 import contextlib
 import threading
 import time
-from concurrent.futures import Future
 from types import SimpleNamespace
 
 import jax
@@ -16,7 +15,7 @@ from jaxaug.decode import Decoder
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import InMemory
 from jaxaug.iterators.loader import stats as stats_module
-from jaxaug.iterators.loader.stats import Stats
+from jaxaug.iterators.loader.stats import Readiness, Stats
 from tests.images import encode, jpegs, picture
 from tests.iterators.loaders import one_device, threads
 
@@ -101,7 +100,7 @@ def test_time_in_several_builders_is_shared_out(at):
 
 def test_a_turn_is_the_devices_until_the_batch_is_ready_and_then_the_consumers(at):
     stats = Stats(builders=1)
-    ready = Future()
+    ready = Readiness(None)
 
     def shares(*stages):
         snapshot = stats.snapshot()
@@ -111,14 +110,14 @@ def test_a_turn_is_the_devices_until_the_batch_is_ready_and_then_the_consumers(a
     at(11.0), stats.handed(ready)
     at(12.0)
     assert shares("device", "consumer") == [1, 0]  # not ready yet
-    ready.set_result(13.0)
+    ready.time = 13.0
     at(15.0), stats.asked()
     assert shares("device", "consumer") == [2, 2]
     at(16.0), stats.handed(None)
     at(18.0)
     assert shares("device", "consumer") == [2, 4]
     at(18.0), stats.asked()
-    at(19.0), stats.handed(Future())
+    at(19.0), stats.handed(Readiness(None))
     at(20.0), stats.asked()
     assert shares("device", "consumer") == [3, 4]  # it asked for the next one, ready or not
 
