@@ -87,7 +87,8 @@ class Decoder:
       dtype: "uint8", "uint16" or "float32". Numbers stay as the file has them, and nothing is
         scaled: 8 and 12 bits are 0 to 255 and 0 to 4,095 in each. As uint8, more bits keep their
         upper 8, with a PrecisionWarning; signed integers and floats are bad images but for float32.
-        Colors of fewer than 8 bits fill 8. Other dtypes than uint8 are decoded on the host.
+        Colors of fewer than 8 bits fill 8. Other dtypes than uint8 are decoded by host threads,
+        but on GPUs JPEG 2000 and TIFF with LZW by nvJPEG2000 and nvTIFF where these are installed.
       bands: the numbers of a pixel that are taken, in that order, counted from 0 as in an array
         (GDAL counts from 1).
       page: of a file of several images, counted from 0.

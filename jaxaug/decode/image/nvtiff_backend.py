@@ -125,15 +125,13 @@ class NvtiffBackend:
         gpus = self._open() if pages else []
         if not gpus:
             return self._host.decode(encoded, headers, size)
-        rows_per_gpu = len(headers.kind) // len(gpus)
-        taken: _Taken = []
         started = time.perf_counter()
         with cuda.on_device(gpus[0].ordinal):  # the caller's device is current afterwards
+            taken = self._take(gpus, len(headers.kind) // len(gpus))
+            if taken is None:
+                return self._host.decode(encoded, headers, size)
+            wait_seconds = time.perf_counter() - started
             try:
-                # In the order of the GPUs, so that no two callers wait for each other's buffers.
-                for gpu in gpus:
-                    taken.append(gpu.take(rows_per_gpu))
-                wait_seconds = time.perf_counter() - started
                 on_gpu = self._decode_pages(pages, gpus, taken, len(headers.kind))
                 left = np.where(on_gpu, np.uint8(BAD), headers.kind)
                 if (left != BAD).any():
@@ -145,6 +143,20 @@ class NvtiffBackend:
                 self._give_back(taken, ())
                 raise
         return found._replace(wait_seconds=wait_seconds)
+
+    def _take(self, gpus: list[Gpu], rows: int) -> _Taken | None:
+        """Return a buffer of each GPU; None where JAX has left one of them no memory for it."""
+        taken: _Taken = []
+        try:
+            # In the order of the GPUs, so that no two callers wait for each other's buffers.
+            for gpu in gpus:
+                taken.append(gpu.take(rows))
+        except BaseException as error:
+            self._give_back(taken, ())
+            if isinstance(error, MemoryError):
+                return None
+            raise
+        return taken
 
     def _pages(
         self, encoded: Encoded, headers: Headers, size: np.ndarray

@@ -354,11 +354,13 @@ def test_colors_are_what_they_are_converted_to(backend, monkeypatch, taken):
     np.testing.assert_array_equal(pixels, batch_of(files, **form)[0])
 
 
-def test_without_the_library_the_host_decodes(backend, monkeypatch):
-    def missing():
-        raise LibraryError("no nvTIFF")
+@pytest.mark.parametrize("what", ["library", "memory"])
+def test_without_the_library_or_memory_the_host_decodes(backend, monkeypatch, what):
+    def missing(*given):
+        raise LibraryError("no nvTIFF") if what == "library" else MemoryError("full")
 
-    monkeypatch.setattr(libnvtiff, "load", missing)
+    owner, name = (libnvtiff, "load") if what == "library" else (HostBuffer, "prepare")
+    monkeypatch.setattr(owner, name, missing)
     image = numbers(20, 30, 3)
     pixels, _, stats = batch_of([tiff(image, compression="lzw")], channels=3, dtype="uint16")
     np.testing.assert_array_equal(pixels[0, :20, :30], image)
