@@ -73,10 +73,12 @@ class References:
         Encoders that refresh a picture part by part mark where that starts, ITU-T H.264 section
         D.2.8; its slices are predicted, and FFmpeg shows nothing until all parts have come.
         """
-        if not packet.is_keyframe or self._hevc or not self._known:
-            return packet.is_keyframe
-        found = self._first_slice(memoryview(packet))
-        return found is None or not _predicted(found[1])
+        return packet.is_keyframe and not self.refreshes(memoryview(packet))
+
+    def refreshes(self, content: memoryview) -> bool:
+        """Return True if the first slice of a packet of H.264 is predicted."""
+        found = self._first_slice(content) if self._known and not self._hevc else None
+        return found is not None and bool(_predicted(found[1]))
 
     def first_slices(self, data: memoryview, offsets: np.ndarray, sizes: np.ndarray) -> Slices:
         """Return what is known of packets in a file, in which lengths stand before NAL units.

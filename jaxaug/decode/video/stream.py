@@ -141,15 +141,18 @@ def read_table(
     fields = SecondFields(context.name, context.extradata)
     demuxed = _demux(container, stream, kind)
     first = next(demuxed, None)
+    packets: list[bytes | memoryview]
     if kind == "mov" and first is not None and len(stream.index_entries) <= _MAX_PACKETS:
         samples = None if fields.possible else read_samples(data, stream, first, references)
         if samples is not None:
             places = zip(samples.offsets.tolist(), samples.sizes.tolist())
             table = _make_table(stream, kind, **samples._asdict())
-            return _that_decode(table, [data[at : at + size] for at, size in places], context), []
+            packets = [data[at : at + size] for at, size in places]
+            return _that_decode(table, packets, context, references), []
     rows: list[_Row] = []
-    packets: list[bytes | memoryview] = []
+    packets = []
     inside = True
+    begun = False
     for packet in itertools.chain([] if first is None else [first], demuxed):
         if not packet.size:
             continue
@@ -170,7 +173,8 @@ def read_table(
             packets[-1] = b"".join((packets[-1], content))
             continue
         pts, dts = (NONE if time is None else time for time in (packet.pts, packet.dts))
-        begins = references.begins(packet)
+        begins = references.begins(packet) or (packet.is_keyframe and not begun)
+        begun = begun or begins
         rows.append(_Row(pts, dts, begins, not hidden, idle, offset, len(content)))
         packets.append(content if offset < 0 else data[offset : offset + len(content)])
     shown_at, decoded_at, keys, shown, idle, offsets, sizes = (
@@ -198,7 +202,7 @@ def read_table(
         shown=shown == 1,
         idle=idle == 1,
     )
-    return _that_decode(table, packets, context), [] if inside else packets
+    return _that_decode(table, packets, context, references), [] if inside else packets
 
 
 def _delayed(
@@ -264,15 +268,19 @@ def _demux(container: Any, stream: Any, kind: str) -> Iterator[Any]:
         return
 
 
-def _that_decode(table: Table, packets: Sequence[bytes | memoryview], context: Any) -> Table:
-    """Return a table without the frames before the first key frame that need those before it.
+def _that_decode(
+    table: Table, packets: Sequence[bytes | memoryview], context: Any, references: References
+) -> Table:
+    """Return a table without the frames that need those before the first key frame.
 
-    They begin a recording that was not started at a key frame.
+    They begin a recording that was not started at a key frame. Where that is a picture which is
+    refreshed part by part, FFmpeg alone tells from which frame on all parts are there.
     """
     first = int(table.keys.argmax())
     if not table.timed or not table.keys[first]:
         return table
-    early = table.times < table.times[first]
+    refreshed = references.refreshes(memoryview(packets[first]))
+    early = (table.times < table.times[first]) | refreshed
     early[:first] = True
     leading = np.flatnonzero(early & table.shown)
     if not len(leading):
@@ -284,9 +292,11 @@ def _that_decode(table: Table, packets: Sequence[bytes | memoryview], context: A
         seen += [frame.pts for frame in context.decode(packet)]
     seen += [frame.pts for frame in context.decode(None)]
     context.flush_buffers()
-    return dataclasses.replace(
-        table, shown=table.shown & (~early | np.isin(np.arange(len(early)), seen))
-    )
+    shown = table.shown & (~early | np.isin(np.arange(len(early)), seen))
+    if not shown.any():
+        raise DecodeError("none of its frames can be decoded")
+    codec = dataclasses.replace(table.codec, unordered=refreshed)
+    return dataclasses.replace(table, codec=codec, shown=shown)
 
 
 def _place(data: memoryview, position: int | None, content: bytes) -> int:

@@ -20,7 +20,7 @@ from jaxaug.decode.video.stored import read_videos
 from jaxaug.decode.video.stream import VideoFile, make_packet
 from jaxaug.decode.video.table import Codec, Table
 from jaxaug.errors import DecodeError
-from tests.decode.video.fields import fields, parameters, written
+from tests.decode.video.fields import copied, fields, parameters, written
 from tests.videos import CONTAINERS, GOPS, KINDS, all_frames, edited, kind, turned, video
 
 MAX_PIXELS = 2**20
@@ -220,6 +220,26 @@ def test_frames_without_times_of_presentation_are_in_the_order_of_their_decoder(
     data = video(15, codec=codec, container=container, bf="2")
     expected = all_frames(data)
     for numbers in ([4], [14], [3, 9], range(len(expected))):
+        found = decoded(data, numbers)[0]
+        assert found.keys() == set(numbers)
+        for number, planes in found.items():
+            np.testing.assert_array_equal(planes.luma, planes_of(expected[number], Codec()).luma)
+
+
+@pytest.mark.parametrize("container", ["mpegts", "matroska"])
+def test_a_recording_may_begin_while_pictures_are_refreshed_part_by_part(container):
+    """No key frame comes then, nor later; FFmpeg tells where all parts have come."""
+    data = video(40, container="mpegts", **{"x264-params": "intra-refresh=1:keyint=10:bframes=2"})
+    packets = np.frombuffer(data, np.uint8).reshape(-1, 188)
+    data = packets[len(packets) // 4 :].tobytes()
+    if container != "mpegts":
+        data = copied(container, data)
+    expected = all_frames(data)
+    assert 5 < len(expected) < 30
+    with VideoFile(memoryview(data), MAX_PIXELS) as file:
+        times = [frame.time for frame in expected]
+        np.testing.assert_allclose(file.table.seconds, times, atol=1e-6)
+    for numbers in ([4], [0, len(expected) - 1], range(len(expected))):
         found = decoded(data, numbers)[0]
         assert found.keys() == set(numbers)
         for number, planes in found.items():
