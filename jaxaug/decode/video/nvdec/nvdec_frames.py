@@ -35,6 +35,7 @@ from jaxaug.decode.video.table import Codec
 # Codecs, depths and kinds of chroma that a thread keeps a session of: each takes some surfaces.
 _MAX_SESSIONS = 3
 _THREADS_PER_ENGINE = 2
+_END = np.array([-1])  # in place of a packet, behind a run
 Forms = dict[str, jax.ShapeDtypeStruct]
 T = TypeVar("T")
 
@@ -188,11 +189,12 @@ class _Task:
 
 def _packets(video: VideoFile, codec: Codec, runs: Sequence[np.ndarray]) -> Packets:
     """Return the packets of runs as the engines read them, with an end behind each run."""
-    table, order = video.table, np.concatenate(runs)
-    contents = [content for run in runs for _, content in video.packets(run)]
-    content, sizes = Bitstream(codec).packets(contents, table.keys[order])
-    ends = np.cumsum([len(run) for run in runs])
-    return Packets(content, np.insert(sizes, ends, 0), np.insert(table.ranks[order], ends, -1))
+    contents: list[bytes | memoryview] = []
+    for run in runs:
+        contents += [*(content for _, content in video.packets(run)), b""]
+    order = np.concatenate([part for run in runs for part in (run, _END)])
+    content, sizes = Bitstream(codec).packets(contents, video.table.keys[order] & (order >= 0))
+    return Packets(content, sizes, np.where(order < 0, -1, video.table.ranks[order]))
 
 
 class NvdecFrames:

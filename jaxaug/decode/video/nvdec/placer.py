@@ -104,7 +104,10 @@ class Placer:
         found = fit_size(np.array([self._sides], np.int32), self._canvases.luma)
         self._size = (int(found[0, 0]), int(found[0, 1]))
         self._at_once = _AT_ONCE
-        if self._size != self._sides:
+        shrunk = self._size != self._sides
+        sides = (*self._canvases.luma, *self._canvases.chroma)
+        self._frame["canvases"][2 if shrunk else 0] = (0, 0, *sides, 1, 0)
+        if shrunk:
             self._shrink(_Sides(self._sides, halved), _Sides(self._size, halved))
         return self._size, self._sides
 
@@ -131,18 +134,15 @@ class Placer:
 
     def _describe(self, records: np.ndarray, pictures: Sequence[Picture]) -> None:
         """Fill in the records of frames."""
-        shrunk = self._size != self._sides
         records[...] = self._frame
-        records["surface"]["pointer"] = [each.pointer for each in pictures]
-        records["surface"]["pitch"] = [each.pitch for each in pictures]
-        sides = (*self._canvases.luma, *self._canvases.chroma)
-        canvases = records["canvases"]
-        apart = np.arange(len(pictures), dtype=np.uint64)[:, None] * np.uint64(self._apart)
-        for name in ("luma", "chroma"):
-            canvases[name][:, :2] += apart
-        canvases[:, 2 if shrunk else 0] = [
-            (each.luma, each.chroma, *sides, 1, 0) for each in pictures
-        ]
+        pointers, pitches, lumas, chromas = zip(*pictures)
+        records["surface"]["pointer"], records["surface"]["pitch"] = pointers, pitches
+        canvases, shrunk = records["canvases"], self._size != self._sides
+        for name, addresses in (("luma", lumas), ("chroma", chromas)):
+            if shrunk:
+                apart = np.arange(len(pictures), dtype=np.uint64)[:, None] * np.uint64(self._apart)
+                canvases[name][:, :2] += apart
+            canvases[name][:, 2 if shrunk else 0] = addresses
 
     def finish(self) -> None:
         """Wait until all frames are on their canvases."""
