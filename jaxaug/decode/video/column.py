@@ -72,7 +72,7 @@ class Video(ColumnDecoder):
         GPUs, and with the host what they refuse. "auto" takes the engines for H.264 and HEVC where
         the devices are GPUs and most of the videos are of these codecs, and the host for the
         others; it warns where engines cannot be used. All give the same planes.
-      num_threads: of "host"; None for one for each CPU. With engines there are two for each.
+      num_threads: of "host"; None for one for each CPU. With engines there are three for each.
 
     Raises:
       ValueError: an argument is wrong, or contradicts another.

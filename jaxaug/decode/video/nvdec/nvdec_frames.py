@@ -3,8 +3,8 @@
 The engines decode what `engines.engine_form` says. The host decodes everything else, and whatever
 the engines find errors in, so that both say the same of damaged videos; its planes are copied.
 
-Several rows are decoded at once on each GPU, by a thread each, two for an engine: while one reads
-headers in Python, the other's pictures keep the engine busy.
+Several rows are decoded at once on each GPU, by a thread each, three for an engine: while one plans
+in Python, the pictures of others keep the engine busy.
 """
 
 import math
@@ -34,7 +34,7 @@ from jaxaug.decode.video.table import Codec
 
 # Codecs, depths and kinds of chroma that a thread keeps a session of: each takes some surfaces.
 _MAX_SESSIONS = 3
-_THREADS_PER_ENGINE = 2
+_THREADS_PER_ENGINE = 3
 _END = np.array([-1])  # in place of a packet, behind a run
 Forms = dict[str, jax.ShapeDtypeStruct]
 T = TypeVar("T")
@@ -209,7 +209,7 @@ class NvdecFrames:
       LibraryError, CuvidError, CudaError: the engines cannot be used here.
     """
 
-    in_flight = 2  # one is finished while the next keeps the engines busy
+    in_flight = 3  # one is begun and one is finished while a third keeps the engines busy
 
     def __init__(self, forms: Forms, devices: Sequence[Device], silent: bool = True):
         libnvcuvid.load()
