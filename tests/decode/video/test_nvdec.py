@@ -71,7 +71,8 @@ class FakeBuffer:
 
     bytes_held = 0
 
-    def __init__(self, shape):
+    def __init__(self, shape, dtype):
+        assert dtype == "uint8"
         self.shape = shape
         self.readers = ()
 
