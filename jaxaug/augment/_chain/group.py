@@ -86,13 +86,22 @@ class GroupOp(Operator):
             expected = f"a dict {{'{self.needs}': [{count}, ...], ...}}"
             raise TypeError(f"{name} needs a group of samples, {expected}, got {got}.")
         if self.needs not in group:
-            raise ValueError(f"a group must have an {self.needs!r}, got the keys {sorted(group)}.")
+            hint = ": mix the frames of videos through jax.vmap, all of them with one key"
+            raise ValueError(
+                f"a group must have an {self.needs!r}, got the keys {sorted(group)}"
+                f"{hint if 'video' in group else ''}."
+            )
         size = jnp.shape(group[self.needs])[0]
         if size != count:
             what = "images" if self.needs == "image" else "samples"
             raise ValueError(
                 f"{name} mixes groups of {count}, got {size} {what}: give it to"
                 f" Loader(batch_transform=...), or groups [n, {count}, ...] through jax.vmap."
+            )
+        if "size" in group and jnp.shape(group["size"]) != (count, 2):
+            raise ValueError(
+                f"{name} mixes groups of single images, with `size` int32[{count}, 2], got"
+                f" {list(jnp.shape(group['size']))}: mix those of a list through jax.vmap."
             )
 
 

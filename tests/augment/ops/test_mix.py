@@ -360,6 +360,13 @@ def test_errors_are_named():
         A.MixUp(3)(KEYS[0], whole["image"].astype(np.float32))
     with pytest.raises(ValueError, match=r"a group must have an 'image', got the keys \['pixels'"):
         A.MixUp(3)(KEYS[0], {"pixels": whole["image"]})
+    with pytest.raises(ValueError, match=r"got the keys \['video'\]: mix the frames of videos thr"):
+        A.MixUp(3)(KEYS[0], {"video": np.zeros((2, 4, 8, 8, 3), np.uint8)})
+    lists = {"image": np.zeros((2, 3, 8, 8, 3), np.uint8), "size": np.full((2, 3, 2), 8)}
+    with pytest.raises(
+        ValueError, match=r"MixUp .* `size` int32\[2, 2\], got \[2, 3, 2\]: mix those"
+    ):
+        A.MixUp()(KEYS[0], lists)
     with pytest.raises(TypeError, match="arguments are swapped"):
         A.MixUp(3)(whole, KEYS[0])
     with pytest.raises(ValueError, match=r"groups of 2, got 4 images: .* Loader\(batch_transform="):
