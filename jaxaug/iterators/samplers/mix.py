@@ -1,5 +1,6 @@
 """Orders over several sources, and orders that repeat records: pure functions of the position."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -172,7 +173,9 @@ def _with_whole_sum(factors: np.ndarray, total: int) -> np.ndarray:
 
 def _check_weights(name: str, values: Sequence[float], count: int | None) -> np.ndarray:
     """Return finite numbers of at least 0, not all 0, as float64[count]."""
-    array = np.asarray(values, np.float64)
+    array = np.zeros(0)
+    with contextlib.suppress(TypeError, ValueError):  # of what are no numbers
+        array = np.asarray(values, np.float64)
     good = array.ndim == 1 and array.size > 0 and count in (None, array.size)
     if not good or not np.isfinite(array).all() or array.min() < 0 or array.sum() <= 0:
         each = "finite numbers, one for each record,"

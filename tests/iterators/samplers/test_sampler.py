@@ -446,3 +446,9 @@ def test_seeds_and_epochs_of_numpy_are_ints(make, dtype):
 def test_a_seed_that_is_no_int_is_refused(make, seed):
     with pytest.raises(ValueError, match="`seed` must be an int, got"):
         make(seed)
+
+
+@pytest.mark.parametrize("factors", [Shuffled(8), "abc", [1.0, None]])
+def test_factors_that_are_no_numbers_are_named(factors):
+    with pytest.raises(ValueError, match=r"`factors` must be finite numbers, one for each record,"):
+        Repeat(factors)
