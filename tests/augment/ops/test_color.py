@@ -156,11 +156,16 @@ def test_jitter_of_gpus_is_that_of_cpus(size):
     info = ImageInfo((12, 16), None if size is None else jnp.array(size, jnp.int32))
     jitter = ColorJitter(0.4, (0.2, 1.8), 0.4, 0.1)
     places = set()
+
+    @jax.jit
+    def both_ways(key):
+        params = jitter.make_params(key, info)
+        ways = (jitter._in_a_loop, jitter._in_two_passes)
+        return params.order, *(way(params, image, info) for way in ways)
+
     for seed in range(12):
-        params = jitter.make_params(jax.random.key(seed), info)
-        places.add(params.order.tolist().index(1))
-        expected = jitter._in_a_loop(params, image, info)
-        found = jitter._in_two_passes(params, image, info)
+        order, expected, found = both_ways(jax.random.key(seed))
+        places.add(order.tolist().index(1))
         np.testing.assert_allclose(found, expected, atol=2e-6)
         assert np.abs(np.asarray(expected - image)).max() > 0.05
     assert places == {0, 1, 2, 3}

@@ -235,7 +235,7 @@ def test_augmix_is_the_weighted_sum_of_its_chains():
     mixture = mixture._replace(
         weights=jnp.array([0.5, 0.2, 0.3]), slots=jax.tree.map(lambda x: x.reshape(2, 2), flat)
     )
-    out = augment.Compose([policy]).apply((Drawn(mixture),), jnp.asarray(IMAGE))
+    out = jax.jit(augment.Compose([policy]).apply)((Drawn(mixture),), jnp.asarray(IMAGE))
     expected = 0.5 * IMAGE
     for weight, chain in zip((0.2, 0.3), chains, strict=True):
         pixels = IMAGE
@@ -248,7 +248,7 @@ def test_augmix_is_the_weighted_sum_of_its_chains():
 def test_augmix_refuses_targets():
     sample = {"image": IMAGE, "mask": np.zeros((HEIGHT, WIDTH), np.uint8)}
     with pytest.raises(ValueError, match="'mask' cannot follow"):
-        augment.AugMix()(jax.random.key(0), sample)
+        jax.eval_shape(augment.AugMix(), jax.random.key(0), sample)
 
 
 # ---- targets, three, arguments

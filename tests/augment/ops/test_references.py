@@ -119,7 +119,8 @@ def test_all_frequencies_of_a_small_image_are_swapped_once(height, width):
 
 
 def test_a_fixed_share_reaches_as_far_without_a_canvas():
-    fda = A.FDA(BANK, (0.29, 0.29), p=1.0)  # 0.29 * 100 is below 29 in float64, not in float32
+    # 0.29 * 100 is below 29 in float64, not in float32.
+    fda = jax.jit(A.FDA(BANK, (0.29, 0.29), p=1.0))
     image = picture(8, 100, 100).astype(np.float32) / 255
     sample = {"image": np.pad(image, ((0, 20), (0, 20), (0, 0))), "size": np.int32([100, 100])}
     out = fda(KEY, sample)["image"][:100, :100]
