@@ -121,7 +121,7 @@ CASES = {
     "ChromaticAberration": Case({"primary": 0.5, "secondary": 0.4}),
     "AdvancedBlur": Case({"sigma_x": (1.0, 2.0)}),
     "AtmosphericFog": Case(),
-    "AugMix": Case(boxes=False),
+    "AugMix": Case({"mixture_width": 2, "chain_depth": 2}, boxes=False),
     "AutoAugment": Case({"policy": "svhn"}),
     "BandGain": Case({"offset": (-0.1, 0.1)}),
     "BoxBlur": Case(),
@@ -829,10 +829,20 @@ def test_no_dots_and_no_doubles_under_x64(name):
     assert all(a.dtype == b.dtype or a.weak_type for a, b in arrays)
 
 
-def test_x64_gives_the_same_bits():
+@pytest.mark.parametrize("name", mostly_slow(NAMES))
+def test_x64_gives_the_same_bits(name):
+    """So that the other laws hold there, too. Gradients have the same type."""
+    types = []
+
+    def called(key, sample):
+        found = laws(applied(name, 1), key, sample)
+        types.append(found["gradients"].dtype)
+        return found["called"]
+
     with jax.enable_x64(True):
-        out = jax.jit(jax.vmap(always("Compose")))(KEYS, batch("Compose"))
-    equal(out, results("Compose")["called"])
+        out = jax.jit(jax.vmap(called))(KEYS, batch(name))
+    equal(jax.device_get(out), results(name)["called"])
+    assert types == [results(name)["gradients"].dtype]
 
 
 # Settings that cannot be arrays of JAX, and why.
