@@ -39,6 +39,7 @@ import jax
 import numpy as np
 
 from jaxaug._hardware_queues import warn_if_late
+from jaxaug._nvrtc import is_available
 from jaxaug._typing import Device
 from jaxaug.decode._column import release_nothing
 from jaxaug.decode._types import Encoded
@@ -408,7 +409,9 @@ class NvjpegBackend:
         deterministic: bool,
     ):
         warn_if_late()
+        # Imported before threads are, in which the GPUs start: the caller's may import the same.
         cuda.core()
+        is_available()
         threads_per_gpu = max(1, num_threads // (2 * len(devices)))  # others are for the callers
         # Of 16 threads on 16 cores; photographs of 4,000 x 3,000 on an H200 come at 1,517/s with 8,
         # 1,600 with 12, 1,623 with 15. The Loader's own threads and the training need a core, too.
