@@ -148,7 +148,7 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
     devices: Any = cuda
     devices.runtime = lambda: runtime
     devices.core = lambda: (None, None)
-    devices.import_buffer = lambda pointer, shape: jax.device_put(
+    devices.import_buffer = lambda pointer, shape, dtype: jax.device_put(
         np.zeros((shape[0], 1, 1, 3), np.uint8), jax.devices()[runtime.owners[pointer]]
     )
     used: Any = nvjpeg_backend
