@@ -89,17 +89,6 @@ def test_buffers_grow_while_they_are_read_and_no_further_than_memory(monkeypatch
         canvas_buffers.BufferPool(0, SHAPE, 2**30).take(2)
 
 
-def test_no_fourth_buffer_is_made_for_a_short_wait(monkeypatch):
-    """Two are taken, and the one that was given back is read for a moment more."""
-    answers = iter([False, True])
-    monkeypatch.setattr(HostBuffer, "is_idle", lambda self: next(answers))
-    monkeypatch.setattr(canvas_buffers, "CanvasBuffer", HostBuffer)
-    pool = canvas_buffers.BufferPool(0, SHAPE, 2**30)
-    read, *_ = [pool.take(2)[0] for _ in range(3)]
-    pool.give_back(read)
-    assert pool.take(2)[0] is read
-
-
 def test_fewer_buffers_where_memory_is_short(gpu):
     pool = canvas_buffers.BufferPool(0, SHAPE, budget=3 * 10 * CANVAS[0] * CANVAS[1] * 3)
     taken = [pool.take(10)[0] for _ in range(3)]

@@ -26,12 +26,6 @@ _PITCH = 4  # bytes of a sentinel on the host: one integer, with zeros behind th
 # Buffers of one GPU. A batch may be read only after several training steps that were queued before.
 MAX_BUFFERS = 8
 
-# Where there are so many, one that is only read is waited for before another is made, which takes
-# 350 MB for a batch of 256. A transform reads in a few milliseconds; with the steps of a training
-# queued before it, another one is needed.
-_FEW_BUFFERS = 3
-_PATIENCE = 0.005  # seconds
-
 # Bytes that the buffers of a GPU may take in any case.
 _MIN_BUDGET = 2 * 2**30
 
@@ -134,12 +128,9 @@ class BufferPool:
 
         with self._changed:
             max_count = min(self._max_count, max(1, affordable))
-            idle = self._idle()
-            if self._free and not idle and len(self._buffers) >= _FEW_BUFFERS:
-                self._changed.wait(_PATIENCE)
             self._changed.wait_for(lambda: self._free or len(self._buffers) < max_count)
 
-            idle = self._idle()
+            idle = [buffer for buffer in self._free if buffer.is_idle()]
             if not idle and len(self._buffers) < max_count:
                 buffer = CanvasBuffer(self._canvas_shape, self._dtype)
                 self._buffers.append(buffer)
@@ -148,10 +139,6 @@ class BufferPool:
             buffer = max(idle, key=lambda each: each.bytes_held) if idle else self._free[0]
             self._free.remove(buffer)
             return buffer
-
-    def _idle(self) -> "list[CanvasBuffer]":
-        """Return the buffers that nobody has taken and nothing reads; the caller has the lock."""
-        return [buffer for buffer in self._free if buffer.is_idle()]
 
     def _make_room(self, growth: int) -> None:
         """Free idle buffers, of smaller batches, if the budget leaves no room for so many bytes.
