@@ -229,6 +229,7 @@ class DiskStore(HostStore):
             "decoders": decoders,
             "columns": [f"{np.dtype(each.dtype)} {each.shape}" for each in columns],
             "slots": "tight",  # of what rows use, at their starts
+            "version": 2,  # 1 had the pixels of earlier batches where engines decode
         }
         described = json.dumps(facts, indent=2)
         name = hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
