@@ -267,5 +267,5 @@ def _chosen(chosen: jax.Array, some: jax.Array, others: jax.Array) -> tuple[jax.
 def _close(gpus: list[Gpu], process: int) -> None:
     if os.getpid() != process:  # a forked child has not the device
         return
-    while gpus:
-        gpus.pop().close()
+    for gpu in gpus:
+        gpu.close()

@@ -341,6 +341,19 @@ def test_canvases_of_pages_alone_are_those_of_the_device(backend, monkeypatch):
     assert stats["nvtiff"] == 6
 
 
+def test_canvases_that_are_given_back_late_are_freed(backend, monkeypatch):
+    closed = []
+    monkeypatch.setattr(HostBuffer, "close", lambda buffer: closed.append(buffer))
+    decoder = decode.Decoder((24, 32), devices=jax.devices("cpu")[:1], channels=3, dtype="uint16")
+    rows = decoder.decode_rows(decode.Encoded.from_bytes([lzw(20, 30, 3)]))
+    decoder.close()
+    assert not closed
+    rows.release(None)
+    del decoder, rows
+    gc.collect()
+    assert len(closed) == 1
+
+
 @pytest.mark.parametrize("taken", [(1, 0), (0, 0, 1), None])
 def test_colors_are_what_they_are_converted_to(backend, monkeypatch, taken):
     """What the canvas shows in other numbers than the file, or in another order, is the host's."""
