@@ -104,14 +104,15 @@ def _ome(description: str, count: int, page: Any) -> Stack:
     sizes = {axis: int(pixels.attrib[f"Size{axis}"]) for axis in order}
     if page.samples > 1:
         sizes["C"] //= page.samples
-    numbers = np.full(math.prod(sizes.values()), -1)
+    told = math.prod(sizes.values())
+    numbers = np.full(min(told, count), -1)
     files = set()
     for block in (each for each in pixels if _name(each) == "TiffData"):
         files |= {each.attrib.get("FileName") for each in block if _name(each) == "UUID"}
         _place(block.attrib, sizes, numbers)
-    if len(files) > 1 or numbers.min() < 0 or numbers.max() >= count:
+    if told > count or len(files) > 1 or numbers.min() < 0 or numbers.max() >= count:
         raise DecodeError(
-            f"TIFF: OME-XML tells of {len(numbers)} pages, some of which are not among the {count}"
+            f"TIFF: OME-XML tells of {told} pages, some of which are not among the {count}"
             " of this file: store all of an image in one file"
         )
     return Stack(_arranged(sizes, numbers, page), _spacing(pixels.attrib))

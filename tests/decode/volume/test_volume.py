@@ -14,6 +14,7 @@ from jaxaug import augment, decode, iterators
 from jaxaug.decode.image.deep import tiff_tags
 from jaxaug.decode.volume import stored
 from jaxaug.decode.volume.stored import open_volume
+from jaxaug.decode.volume.tiff_stack import read_stack
 from jaxaug.errors import DecodeError
 
 DEVICES = jax.device_count()
@@ -149,6 +150,14 @@ def test_ome_tells_the_spacing_and_of_missing_pages():
     more = file.getvalue().replace(b'SizeZ="3"', b'SizeZ="4"')
     with pytest.raises(DecodeError, match="some of which are not among the 3 of this file"):
         whole(more)
+
+
+def test_pages_that_ome_claims_take_no_memory():
+    page = types.SimpleNamespace(height=4, width=5, samples=1)
+    told = " ".join(f'Size{axis}="{10**6}"' for axis in "ZCT")
+    pixels = f'<Pixels DimensionOrder="XYZCT" {told}><TiffData IFD="0" PlaneCount="3"/></Pixels>'
+    with pytest.raises(DecodeError, match=f"tells of {10**18} pages"):
+        read_stack(f"<OME><Image>{pixels}</Image></OME>", 3, page)
 
 
 def test_smaller_copies_and_masks_are_no_slices():
