@@ -106,9 +106,9 @@ class References:
             header[left[slices]] = found[slices]
             second[left[slices]] = content[firsts + 1][slices]
             for place in np.flatnonzero(not self._hevc and found & 31 == _MESSAGES):
-                first = int(firsts[place]) + 1
-                unit = data[first : first + int(lengths[place]) - 1]
-                recovers[left[place]] |= _has_recovery_point(unit)
+                first, row = int(firsts[place]), left[place]
+                last = min(first + int(lengths[place]), int(ends[row]))
+                recovers[row] |= _has_recovery_point(data[first + 1 : last])
             starts[left] = firsts + lengths
             left = left[~slices]
         return Slices(known == 1, broken == 0, header, second, recovers == 1)

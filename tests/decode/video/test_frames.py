@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from jaxaug.decode import Encoded, decode_video
+from jaxaug.decode.video import references
 from jaxaug.decode.video.fields import SecondFields
 from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.planes import planes_of
@@ -452,3 +453,18 @@ def test_pictures_that_higher_layers_may_need_are_kept():
     assert not droppable(0, 0, 2)  # of the lower of two layers
     assert not droppable(0, 0, 0)  # layers are not known
     assert not droppable(16, 0, 1)  # BLA_W_LP
+
+
+def test_messages_end_where_their_packets_do(monkeypatch):
+    """A length beyond that would have each packet read all that follows it."""
+    read = []
+    monkeypatch.setattr(
+        references, "_has_recovery_point", lambda unit: bool(read.append(len(unit)))
+    )
+    packet = (2**31).to_bytes(4, "big") + bytes([6, *bytes(19)])
+    data = memoryview(packet * 100)
+    sizes = np.full(100, len(packet))
+    header = bytes([1, 100, 0, 31, 255])  # an "avcC", lengths of four bytes
+    found = References("h264", header).first_slices(data, np.cumsum(sizes) - sizes, sizes)
+    assert read == [19] * 100
+    assert not found.whole.any()
