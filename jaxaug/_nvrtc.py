@@ -10,6 +10,8 @@ from typing import Any
 
 import jax
 
+_DIGEST = hashlib.sha256().digest_size
+
 
 @functools.cache
 def is_available() -> bool:
@@ -76,13 +78,15 @@ def _kept_on_disk(source: str, architecture: str, compile: Callable[[], bytes]) 
     key = hashlib.sha256(f"{nvrtc.nvrtcVersion()} {architecture} {source}".encode()).hexdigest()
     path = Path(folder, f"jaxaug-nvrtc-{key}")
     with contextlib.suppress(OSError):
-        return path.read_bytes()
+        kept = path.read_bytes()
+        if hashlib.sha256(kept[_DIGEST:]).digest() == kept[:_DIGEST]:  # else cut by a crash
+            return kept[_DIGEST:]
     code = compile()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as own:
             written = Path(own, path.name)
-            written.write_bytes(code)
+            written.write_bytes(hashlib.sha256(code).digest() + code)
             written.replace(path)  # so that others see all of it or nothing
     return code
 

@@ -28,6 +28,9 @@ def test_code_is_kept_in_the_folder_of_compiled_programs(tmp_path, monkeypatch, 
         forget()
         assert compile() == fresh
         (kept,) = folder.iterdir()
+        kept.write_bytes(kept.read_bytes()[:-1])  # damaged, as by a crash
+        forget()
+        assert compile() == fresh
         monkeypatch.setattr(_nvrtc, "_compile", None)
         forget()
         assert compile() == fresh
