@@ -30,7 +30,7 @@ from jaxaug.iterators.sources._items import (
 _MAX_TRIES = 100  # items looked at for the first good one
 _MAX_PARTS = 10  # of parts
 # By the identity of a data set, as long as a source of it lives.
-_locks: "weakref.WeakValueDictionary[int, threading.Lock]" = weakref.WeakValueDictionary()
+_locks: "weakref.WeakValueDictionary[int, threading.RLock]" = weakref.WeakValueDictionary()
 
 
 class RandomAccess(Annotated, TextSource):
@@ -248,11 +248,14 @@ class RandomAccess(Annotated, TextSource):
             return error
 
 
-def _lock_of(source: Any) -> threading.Lock:
-    """Return the lock of an object, which is that of what it is a part of."""
+def _lock_of(source: Any) -> threading.RLock:
+    """Return the lock of an object, which is that of what it is a part of.
+
+    An item may ask another RandomAccess of it, such as for the image of a pair.
+    """
     for _ in range(_MAX_PARTS):
         source = getattr(source, "dataset", source)
-    return _locks.setdefault(id(source), threading.Lock())
+    return _locks.setdefault(id(source), threading.RLock())
 
 
 def _reason(error: BaseException) -> str:

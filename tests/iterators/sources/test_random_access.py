@@ -1,6 +1,7 @@
 """Items of other libraries as records."""
 
 import re
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -352,6 +353,31 @@ class Part:
 
     def __getitem__(self, index):
         return self.dataset[self._numbers[index]]
+
+
+class Pairs(Part):
+    """Items of a data set, read by another RandomAccess of it."""
+
+    def __getitem__(self, index):
+        encoded = RandomAccess(self.dataset, label=None).read(np.array([self._numbers[index]]))[
+            "image"
+        ]
+        return {"image": bytes(encoded.view(0))}
+
+
+def test_an_item_may_be_read_from_the_data_set_that_it_is_a_part_of():
+    images = [bytes([number]) * 9 for number in range(4)]
+    items = [{"image": image} for image in images]
+    found = []
+
+    def read():
+        encoded = RandomAccess(Pairs(items, [2, 0]), label=None).read(np.array([0, 1]))["image"]
+        found.extend(bytes(encoded.view(row)) for row in range(2))
+
+    thread = threading.Thread(target=read, daemon=True)  # which would wait for itself
+    thread.start()
+    thread.join(60)
+    assert found == [images[2], images[0]]
 
 
 def test_parts_of_one_open_file_are_read_one_after_the_other(tmp_path):
