@@ -19,6 +19,7 @@ from jaxaug.augment.matrix import is_static
 
 Shape = tuple[int, int, int]
 Places = tuple[Array, Array, Array]  # z, y, x: float32 that broadcast to [D, H, W]
+_NEAREST = 1e-3  # of a perspective's depth, which is 1 at the center
 _ROUNDS = 12  # of the fixed point of an inverse: displacements shrink by their steepness in each
 
 
@@ -91,7 +92,9 @@ class Perspective(NamedTuple):
     def __call__(self, places: Places) -> Places:
         """Return the places q of p."""
         away = [place - self.center[i] for i, place in enumerate(places)]
-        scale = 1.0 / (1.0 + sum(self.tilt[i] * each for i, each in enumerate(away)))
+        depth = 1.0 + sum(self.tilt[i] * each for i, each in enumerate(away))
+        # What lies behind the viewer, far outside of the volume, would be turned into it.
+        scale = 1.0 / jnp.maximum(depth, _NEAREST)
         z, y, x = (self.center[i] + each * scale for i, each in enumerate(away))
         return z, y, x
 

@@ -133,6 +133,16 @@ def test_a_perspective_in_a_run_is_that_of_scipy_and_comes_back(first):
         np.testing.assert_allclose(each, wanted + 0.5, atol=2e-3)
 
 
+def test_what_lies_behind_the_viewer_of_a_perspective_is_outside():
+    large, small = vol.Affine(scale=(2.0, 2.0)), vol.Affine(scale=(0.25, 0.25))
+    chain = augment.Compose([large, vol.Perspective(((0.3, 0.3),) * 3), small])
+    sides = np.array(SHAPE)[:, None, None, None]
+    away = 4 * grid() - 2 * (sides - 1)
+    depth = 1 + 0.6 * (away / sides).sum(axis=0)
+    places = np.where(depth > 0, (sides - 1) / 2 + away / (2 * depth), -100.0)
+    check(jax.jit(chain)(KEY, SAMPLE), places)
+
+
 @pytest.mark.parametrize("mode, theirs", [("edge", "nearest"), ("reflect", "mirror")])
 def test_borders_are_those_of_scipy(mode, theirs):
     shift = vol.Affine(translate=((4.3, 4.3), (-3.6, -3.6), (2.2, 2.2)), padding_mode=mode)
