@@ -66,10 +66,11 @@ class Transplantation(GroupOp):
                 f" {found}."
             )
         donors, given = labels[::-1], volume[::-1]
-        shown = jnp.stack([jnp.any(donors == c, axis=(1, 2, 3)) for c in self.classes], axis=1)
+        classed = donors.astype(jnp.int32)  # which holds all classes
+        shown = jnp.stack([jnp.any(classed == c, axis=(1, 2, 3)) for c in self.classes], axis=1)
         number = jnp.argmax(jnp.where(shown, params, -1.0), axis=1)
-        taken = jnp.asarray(self.classes, labels.dtype)[number]
-        here = donors == taken[:, None, None, None]
+        taken = jnp.asarray(self.classes, jnp.int32)[number]
+        here = classed == taken[:, None, None, None]
         voxels = here.reshape(here.shape + (1,) * (volume.ndim - 4))
         volume = jnp.where(voxels, given, volume)
         return {**group, "volume": volume, LABELS: jnp.where(here, donors, labels)}

@@ -308,6 +308,14 @@ def test_a_class_comes_from_the_other_volume():
     assert taken == {(0, 1), (0, 3), (1, 1)}  # the second shows no 3
     never = vol.Transplantation(2, p=1.0)(KEY, group)
     jax.tree.map(np.testing.assert_array_equal, never, group)
+    for dtype in (np.uint8, bool):  # which do not hold 300
+        narrow = {**group, "labels": group["labels"].astype(dtype)}
+        out = vol.Transplantation((1, 300), p=1.0)(KEY, narrow)
+        same = vol.Transplantation(1, p=1.0)(KEY, narrow)
+        jax.tree.map(np.testing.assert_array_equal, out, same)
+        jax.tree.map(
+            np.testing.assert_array_equal, vol.Transplantation(300, p=1.0)(KEY, narrow), narrow
+        )
     with pytest.raises(ValueError, match=r"needs 'labels' \[2, D, H, W\].*got none"):
         transplant(KEY, {"volume": group["volume"]})
     with pytest.raises(ValueError, match=r"`classes` must be labels, ints above 0, .*got \(0, 1\)"):
