@@ -72,7 +72,7 @@ def _kept_on_disk(source: str, architecture: str, compile: Callable[[], bytes]) 
     """Return code from JAX's folder of compiled programs, where one is set, or compile it."""
     from cuda.bindings import nvrtc
 
-    folder = jax.config.jax_compilation_cache_dir
+    folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if not folder or "://" in folder:
         return compile()
     key = hashlib.sha256(f"{nvrtc.nvrtcVersion()} {architecture} {source}".encode()).hexdigest()

@@ -112,9 +112,10 @@ class Equalize(Intensity):
 
     Example:
       >>> import jax, jax.numpy as jnp
-      >>> volume = jnp.array([[[0.0, 1.0, 10.0, 100.0]]])
-      >>> Equalize(1000)(jax.random.key(0), volume).round(2).tolist()
-      [[[0.0, 0.33, 0.67, 1.0]]]
+      >>> volume = jnp.array([[[0.0, 1.05, 10.05, 100.0]]])  # between edges of bins
+      >>> equalized = Equalize(1000)(jax.random.key(0), volume)
+      >>> [round(value, 2) for value in equalized.ravel().tolist()]
+      [0.0, 0.33, 0.67, 1.0]
 
     Reference: `monai.transforms.HistogramNormalize`; `kornia.enhance.equalize3d` on 256 levels.
     """

@@ -62,7 +62,7 @@ class MotionBlur(Intensity):
     """Blur along a line of random length and direction; the border is repeated.
 
     Each voxel becomes the mean of places on a line about it, at most a voxel apart, each read
-    linearly between the voxels. Directions of the sphere are as likely.
+    linearly between the voxels. All directions of the sphere are equally likely.
 
     Args:
       length: (low, high), at least 0, the range of the line's length in voxels; `high`, which fixes
@@ -70,7 +70,7 @@ class MotionBlur(Intensity):
 
     Example:
       >>> import jax, jax.numpy as jnp
-      >>> out = MotionBlur(4.0)(jax.random.key(0), jnp.ones((4, 5, 6)))
+      >>> out = MotionBlur((4.0, 4.0))(jax.random.key(0), jnp.ones((4, 5, 6)))
       >>> bool(jnp.allclose(out, 1.0))
       True
 
@@ -98,7 +98,7 @@ class MotionBlur(Intensity):
         steps = max(1, math.ceil(self.length[1] / 2))
         places = np.arange(-steps, steps + 1, dtype=np.float32) / steps
         # The voxel and the share of its neighbor must be of one number.
-        offsets = barrier(places[:, None] * params[None, :])
+        offsets = barrier(jnp.asarray(places)[:, None] * params[None, :])
         below = lax.stop_gradient(jnp.floor(offsets))
 
         def turn(total: Array, place: tuple[Array, Array]) -> tuple[Array, None]:
