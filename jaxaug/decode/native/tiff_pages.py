@@ -80,14 +80,14 @@ class File(NamedTuple):
     directories: list[int]
 
 
-def part_sizes(form: Form) -> np.ndarray:
-    """Return the bytes that each part of a page decodes to."""
+def part_sizes(form: Form) -> list[int]:
+    """Return the bytes of each part of a page without compression."""
     height, width = form.part
     row = width * form.samples // form.planes * form.stored.itemsize
     down = -(-form.height // height)
-    sizes = np.full(form.planes * down * -(-form.width // width), height * row)
+    sizes = [height * row] * (form.planes * down * -(-form.width // width))
     if not form.tiled:
-        sizes[down - 1 :: down] = (form.height - (down - 1) * height) * row
+        sizes[down - 1 :: down] = [(form.height - (down - 1) * height) * row] * form.planes
     return sizes
 
 

@@ -20,7 +20,7 @@ from jaxaug.decode.image.deep.gpu import decoder_of
 from jaxaug.decode.image.deep.layout import COLOR_SAMPLES, Layout
 from jaxaug.decode.image.deep.libraries import library, missing
 from jaxaug.decode.image.deep.tiff_tags import Tags, Told, read_tags, tags_at
-from jaxaug.decode.native.tiff_pages import Form, Page, one_file
+from jaxaug.decode.native.tiff_pages import Form, Page, one_file, part_sizes
 from jaxaug.errors import DecodeError
 
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
@@ -152,7 +152,9 @@ def _layout(told: Told, order: str) -> Layout:
         by_pillow=_is_for_pillow(photometric, compression, bits),
         place=place,
     )
-    form = _form(layout)
+    if compression != _LZW or place.predictor not in (1, 2) or place.stored is None:
+        return layout
+    form = _form(layout, place.stored)
     return layout._replace(place=place._replace(form=form, on_gpu=_is_for_gpu(form)))
 
 
@@ -251,7 +253,8 @@ def _palette(tags: Tags, bits: int) -> np.ndarray | None:
 def _placed(tags: Tags, layout: Layout) -> Directory:
     """Return where the parts of a page lie; DecodeError unless all are inside of the file."""
     place = layout.place
-    wanted = place.planes * math.prod(_grid(layout))
+    down, across = -(-layout.height // place.part[0]), -(-layout.width // place.part[1])
+    wanted = place.planes * across * down
     strips = _TILE_OFFSETS not in tags.entries  # some writers of tiles have these, too
     offsets = tags.numbers(_STRIP_OFFSETS if strips else _TILE_OFFSETS, (), wanted)
     counts = tags.numbers(_STRIP_COUNTS if strips else _TILE_COUNTS, (), wanted)
@@ -260,7 +263,7 @@ def _placed(tags: Tags, layout: Layout) -> Directory:
     if len(offsets) < wanted:
         raise DecodeError(f"TIFF: {len(offsets)} parts of {wanted}")
     if place.compression == _UNCOMPRESSED and place.stored is not None:
-        sizes = _plain_bytes(layout)
+        sizes = part_sizes(_form(layout, place.stored))
         counts = [size if start else 0 for start, size in zip(offsets, sizes)]
     if len(counts) < wanted:
         raise DecodeError(f"TIFF: the bytes of {len(counts)} parts of {wanted} are known")
@@ -270,24 +273,6 @@ def _placed(tags: Tags, layout: Layout) -> Directory:
             end = start + count
             raise DecodeError(f"TIFF: truncated, part {part} ends at byte {end} of {size}")
     return place._replace(start=tags.start, offsets=offsets, counts=counts)
-
-
-def _grid(layout: Layout) -> tuple[int, int]:
-    """Return how many parts lie below and beside each other."""
-    height, width = layout.place.part
-    return -(-layout.height // height), -(-layout.width // width)
-
-
-def _plain_bytes(layout: Layout) -> list[int]:
-    """Return the bytes of all parts without compression."""
-    place = layout.place
-    down, across = _grid(layout)
-    row = place.part[1] * layout.dtype.itemsize * layout.samples // place.planes
-    counts = [place.part[0] * row] * (place.planes * down * across)
-    if not place.tiled:
-        last = (layout.height - (down - 1) * place.part[0]) * row
-        counts[down - 1 :: down] = [last] * place.planes
-    return counts
 
 
 def decode(data: memoryview, layout: Layout) -> np.ndarray:
@@ -346,16 +331,14 @@ def _by_libtiff(form: Form, page: Page) -> np.ndarray:
     return pixels.reshape(form[:3])
 
 
-def _form(layout: Layout) -> Form | None:
-    """Return what a file of a page in LZW alone says of it, None for other pages."""
+def _form(layout: Layout, stored: np.dtype) -> Form:
+    """Return what a file of a page alone says of it."""
     place = layout.place
-    if place.compression != _LZW or place.predictor not in (1, 2) or place.stored is None:
-        return None
     return Form(
         height=layout.height,
         width=layout.width,
         samples=layout.samples,
-        stored=place.stored,
+        stored=stored,
         predictor=place.predictor,
         planes=place.planes,
         part=place.part if place.tiled else (min(place.part[0], layout.height), layout.width),
@@ -363,10 +346,8 @@ def _form(layout: Layout) -> Form | None:
     )
 
 
-def _is_for_gpu(form: Form | None) -> bool:
+def _is_for_gpu(form: Form) -> bool:
     """Return True for what nvTIFF decodes in less time than host threads."""
-    if form is None:
-        return False
     chunky = form.samples if form.planes == 1 else 1
     most = _MAX_PREDICTED_ON_GPU if form.predictor == 2 else _MAX_SAMPLES_ON_GPU
     known = form.stored.str[1:] in _DTYPES_ON_GPU and form.samples <= _MAX_SAMPLES_ON_GPU
