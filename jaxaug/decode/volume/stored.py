@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug._install import install_command
+from jaxaug.decode._npy import MAX_NPY_HEADER, read_npy_header
 from jaxaug.decode.image.deep import tiff
 from jaxaug.decode.image.deep.libraries import library
 from jaxaug.decode.image.deep.tiff_tags import find_pages, tags_at
@@ -30,7 +31,6 @@ _MILLIMETERS = {1: 1000.0, 3: 0.001}  # of the units of xyzt_units: meters, micr
 _GZIP = b"\x1f\x8b"
 _PIECE = 2**16  # bytes that are unpacked at a time
 _ZARR = b"\0zarr\0"
-_NPY_HEAD = 65536
 _SUBFILE, _DESCRIPTION = 254, 270  # tags of TIFF
 _REDUCED, _TRANSPARENCY = 1, 4  # bits of a subfile's type
 _folders: set[str] = set()
@@ -104,15 +104,8 @@ def _checked(volume: StoredVolume) -> StoredVolume:
 
 
 def _npy(data: memoryview) -> StoredVolume:
-    file = io.BytesIO(data[:_NPY_HEAD])
-    version = np.lib.format.read_magic(file)
-    parse = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(version)
-    if parse is None:
-        raise DecodeError(f"NPY: version {version}, of fields; arrays of numbers have 1 or 2")
-    shape, fortran, stored = parse(file)
+    file = io.BytesIO(data[:MAX_NPY_HEADER])
+    shape, fortran, stored = read_npy_header(file)
     if stored.kind not in "buif":
         raise DecodeError(f"NPY: volumes are numbers, got {stored}{list(shape)}")
     voxels = _array(data, stored, shape, file.tell(), "NPY", "F" if fortran else "C")

@@ -1,19 +1,15 @@
-"""NPY, and the arrays of an NPZ, as images [h, w] or [h, w, n].
+"""NPY, and the arrays of an NPZ, as images [h, w] or [h, w, n]."""
 
-Reference: numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
-"""
-
-import functools
 import io
 import zipfile
 from typing import IO, NamedTuple
 
 import numpy as np
 
+from jaxaug.decode._npy import MAX_NPY_HEADER, read_npy_header
 from jaxaug.decode.image.deep.layout import Layout
 from jaxaug.errors import DecodeError
 
-_MAX_HEAD = 65536
 _COLORS = {1: ("gray", ""), 3: ("rgb", ""), 4: ("rgb", "straight")}
 
 
@@ -38,7 +34,7 @@ def read_layout(data: memoryview, page: int) -> Layout:
     if bytes(data[:2]) != b"PK":
         if page:
             raise DecodeError(f"NPY: it has one array, and page={page} was asked for")
-        layout = _header(io.BytesIO(data[:_MAX_HEAD]), "")
+        layout = _header(io.BytesIO(data[:MAX_NPY_HEADER]), "")
         need = layout.place.start + _bytes(layout)
         if need > len(data):
             raise DecodeError(f"NPY: truncated, {len(data)} bytes of {need}")
@@ -54,12 +50,7 @@ def read_layout(data: memoryview, page: int) -> Layout:
 
 
 def _header(file: "IO[bytes]", name: str) -> Layout:
-    version = np.lib.format.read_magic(file)
-    if version not in ((1, 0), (2, 0)):
-        raise DecodeError(f"NPY: version {version}, of fields; arrays of numbers have 1 or 2")
-    size = file.read(2 * version[0])
-    text = file.read(min(int.from_bytes(size, "little"), _MAX_HEAD))
-    shape, fortran, stored = _parsed(version, size + text)
+    shape, fortran, stored = read_npy_header(file)
     if len(shape) not in (2, 3) or 0 in shape or stored.kind not in "buifc":
         raise DecodeError(f"NPY: images are numbers [h, w] or [h, w, n], got {stored}{list(shape)}")
     samples = shape[2] if len(shape) == 3 else 1
@@ -75,14 +66,6 @@ def _header(file: "IO[bytes]", name: str) -> Layout:
         alpha=alpha,
         place=_Place(name, file.tell(), np.dtype(np.uint8) if is_bool else stored, fortran),
     )
-
-
-@functools.lru_cache(256)
-def _parsed(version: tuple[int, int], header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Return shape, order and dtype of a header: the arrays of a data set mostly have one."""
-    if version[0] == 1:
-        return np.lib.format.read_array_header_1_0(io.BytesIO(header))
-    return np.lib.format.read_array_header_2_0(io.BytesIO(header))
 
 
 def _bytes(layout: Layout) -> int:
