@@ -135,6 +135,8 @@ def _decode_run(video: VideoFile, run: np.ndarray) -> Iterator[Any]:
     table = video.table
     try:
         for number, content in video.packets(run):
+            if table.codec.message and number == run[0]:
+                content = table.codec.message + content
             packet = make_packet(content)
             packet.pts = packet.dts = number
             packet.is_keyframe = bool(table.keys[number])

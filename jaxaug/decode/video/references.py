@@ -3,6 +3,7 @@ those from which decoding cannot begin although a container says so.
 """
 
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,6 +15,10 @@ _START_CODE = b"\0\0\1"  # ITU-T H.264 and H.265, annex B
 _LENGTH_PLACES = {"h264": 4, "hevc": 21}
 _IDR, _MESSAGES = 5, 6  # types of NAL units, ITU-T H.264 table 7-1
 _RECOVERY_POINT = 6  # of a message, section D.1
+_X264 = re.compile(rb"x264 - core (\d+)")  # in a message of its own
+# Builds that wrote 4:4:4, or direct predictions, in another way than the standard: FFmpeg decodes
+# theirs as they were meant (libavcodec/h264_mb.c and h264_direct.c).
+_X264_WHOLE_CHROMA, _X264_DIRECT = 151, 34
 
 
 class Slices(NamedTuple):
@@ -79,6 +84,24 @@ class References:
         """Return True if the first slice of a packet of H.264 is predicted."""
         found = self._first_slice(content) if self._known and not self._hevc else None
         return found is not None and bool(_predicted(found[1]))
+
+    def encoder_message(self, content: bytes | memoryview, whole_chroma: bool) -> bytes:
+        """Return the NAL unit of a first packet that tells of an encoder with its own standard.
+
+        It stands there alone, and must be in front of each packet with which decoding begins: by it
+        FFmpeg decodes what old builds of x264 wrote. b"" without one.
+        """
+        if self._hevc or not self._known:
+            return b""
+        before = _X264_WHOLE_CHROMA if whole_chroma else _X264_DIRECT
+        lead = self._length_bytes or len(_START_CODE)
+        firsts = list(itertools.islice(nal_units(content, self._length_bytes), _MAX_UNITS))
+        for first, after in itertools.pairwise([*firsts, len(content) + lead]):
+            unit = bytes(content[first - lead : after - lead])
+            found = _X264.search(unit) if unit[lead:] and unit[lead] & 31 == _MESSAGES else None
+            if found:
+                return unit if int(found[1]) < before else b""
+        return b""
 
     def first_slices(self, data: memoryview, offsets: np.ndarray, sizes: np.ndarray) -> Slices:
         """Return what is known of packets in a file, in which lengths stand before NAL units.

@@ -12,6 +12,7 @@ from jaxaug._install import install_command
 from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.video.container import find_container, is_mirrored
 from jaxaug.decode.video.fields import SecondFields
+from jaxaug.decode.video.picture_headers import is_hidden, is_predicted
 from jaxaug.decode.video.references import References
 from jaxaug.decode.video.sample_table import read_samples
 from jaxaug.decode.video.table import NONE, Codec, Table
@@ -118,10 +119,12 @@ class VideoFile:
         check_pixels(self._context.height, self._context.width, max_pixels)
         mirrored = kind == "mov" and is_mirrored(self._data, stream.id)
         table, packets = read_table(self._container, stream, kind, self._data)
-        if mirrored:
-            table = dataclasses.replace(
-                table, codec=dataclasses.replace(table.codec, mirrored=True)
-            )
+        first = packets[0] if packets else self._data[table.offsets[0] :][: table.sizes[0]]
+        references = References(table.codec.name, table.codec.extradata)
+        message = references.encoder_message(first, "444" in table.codec.pixels)
+        if mirrored or message:
+            codec = dataclasses.replace(table.codec, mirrored=mirrored, message=message)
+            table = dataclasses.replace(table, codec=codec)
         if packets:  # the container changes them: Matroska may leave out how each of them begins
             self.whole = False
             self._data = memoryview(b"".join(packets))
@@ -164,8 +167,7 @@ def read_table(
         content = bytes(packet)
         offset = _place(data, packet.pos, content)
         inside = inside and offset >= 0 and "new_extradata" not in beside
-        # show_frame, RFC 6386 section 9.1
-        hidden = packet.is_discard or (context.name == "vp8" and not content[0] & 16)
+        hidden = packet.is_discard or is_hidden(context.name, content)
         idle = references.droppable(packet)
         if fields.complete(content) and rows:
             inside = inside and offset == rows[-1].offset + rows[-1].size
@@ -173,7 +175,8 @@ def read_table(
             packets[-1] = b"".join((packets[-1], content))
             continue
         pts, dts = (NONE if time is None else time for time in (packet.pts, packet.dts))
-        begins = references.begins(packet) or (packet.is_keyframe and not begun)
+        begins = references.begins(packet) and not is_predicted(context.name, content)
+        begins = begins or (packet.is_keyframe and not begun)
         begun = begun or begins
         rows.append(_Row(pts, dts, begins, not hidden, idle, offset, len(content)))
         packets.append(content if offset < 0 else data[offset : offset + len(content)])

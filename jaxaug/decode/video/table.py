@@ -16,6 +16,7 @@ from jaxaug.errors import DecodeError
 
 NONE = np.iinfo(np.int64).min  # of a packet without a time
 _HEAD = struct.Struct("<I")  # the length of the JSON in front of the packets
+_CODEC_BYTES = ("extradata", "message")  # of a codec, in hexadecimal
 _FLAGS = ("keys", "shown", "idle")  # of a packet, a bit each
 
 
@@ -33,6 +34,7 @@ class Codec:
       mirrored: frames are mirrored top to bottom before they are turned.
       chroma_left: chroma of half the size lies on the left of two columns, not between them.
       unordered: the container has times of decoding alone, and frames come in another order.
+      message: NAL unit of an encoder with its own standard, in front of where decoding begins.
     """
 
     name: str = ""
@@ -47,6 +49,7 @@ class Codec:
     mirrored: bool = False
     chroma_left: bool = False
     unordered: bool = False
+    message: bytes = b""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,7 +156,8 @@ class Table:
         Behind the codec as JSON are, by packet, differences of times, gaps between packets, sizes
         and flags, which mostly repeat, compressed.
         """
-        codec = dataclasses.asdict(self.codec) | {"extradata": self.codec.extradata.hex()}
+        codec = dataclasses.asdict(self.codec)
+        codec |= {name: codec[name].hex() for name in _CODEC_BYTES}
         head = json.dumps([codec, self.unit, self.rate]).encode()
         flags = sum(getattr(self, name).astype(np.int64) << k for k, name in enumerate(_FLAGS))
         times = np.diff(self.times, prepend=0)  # wraps around `NONE`, and back
@@ -167,7 +171,8 @@ class Table:
         (length,) = _HEAD.unpack_from(data)
         start = _HEAD.size + length
         codec, unit, rate = json.loads(data[_HEAD.size : start])
-        codec = Codec(**codec | {"extradata": bytes.fromhex(codec["extradata"])})
+        codec |= {name: bytes.fromhex(codec[name]) for name in _CODEC_BYTES}
+        codec = Codec(**codec)
         rows = np.frombuffer(zlib.decompress(data[start:]), "<i8").reshape(4, -1)
         times, gaps, sizes, flags = rows
         packets: dict[str, Any] = {name: (flags >> k & 1 == 1) for k, name in enumerate(_FLAGS)}

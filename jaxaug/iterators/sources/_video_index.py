@@ -22,7 +22,7 @@ from jaxaug.iterators.sources.storage.files import INDEX_PREFIX, INDEX_SUFFIX, r
 from jaxaug.iterators.sources.storage.index_file import IndexDamaged, read_index, write_index
 
 _NAME = f"{INDEX_PREFIX}videos{INDEX_SUFFIX}"
-_VERSION = 1
+_VERSION = 2
 
 
 class VideoIndex:

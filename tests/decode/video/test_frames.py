@@ -4,6 +4,8 @@ import ctypes
 import dataclasses
 import hashlib
 import io
+import re
+import struct
 import subprocess
 from fractions import Fraction
 
@@ -70,6 +72,48 @@ def test_a_recording_may_begin_between_key_frames(name):
     check_frames(data)
     check_times(data)
     assert len(decode_video(data)) == len(all_frames(data))
+
+
+def test_decoding_begins_at_no_picture_that_needs_others_whatever_is_marked():
+    data = kind("h263 3gp")
+    place = data.index(b"stss") + 16  # the second key frame, from 1
+    assert data[place : place + 4] == struct.pack(">I", 9)
+    check_frames(data[:place] + struct.pack(">I", 11) + data[place + 4 :])
+
+
+def test_hidden_frames_of_vp9_are_no_frames():
+    """In packets of their own; mostly they are joined with one that is shown."""
+    data = bytearray(kind("vp9 ivf"))
+    place = 32  # behind the file's header
+    for _ in range(9):
+        place += 12 + int.from_bytes(data[place : place + 4], "little")
+    assert data[place + 12] == 0b10000010  # a key frame of profile 0 that is shown
+    data[place + 12] ^= 0b10
+    hidden = bytes(data)
+    assert len(all_frames(hidden)) == 29
+    assert len(decode_video(hidden)) == 29
+    check_frames(hidden)
+    check_times(hidden)
+
+
+@pytest.mark.parametrize("container", ["mp4", "matroska", "mpegts"])
+def test_what_old_encoders_wrote_is_decoded_so_from_any_key_frame(container):
+    """The first packet alone tells of them: before build 151 x264 had its own way of 4:4:4."""
+    lossless = {"qp": "0", "x264-params": "cabac=0:scenecut=0"}  # of which only pixels differ
+    data = video(container=container, **{**KINDS["4:4:4"], "size": (64, 96), **lossless})
+    new = next(re.finditer(rb"x264 - core (\d+)", data))[1]
+    old = data.replace(b"x264 - core " + new, b"x264 - core 142")
+    assert any(
+        (planes_of(a, Codec()).luma != planes_of(b, Codec()).luma).any()
+        for a, b in zip(all_frames(data), all_frames(old))
+    )
+    check_frames(old)
+    with VideoFile(memoryview(old), MAX_PIXELS) as file:
+        message = file.table.codec.message
+        assert b"core 142" in message
+        assert Table.from_bytes(file.table.to_bytes()).codec.message == message
+    with VideoFile(memoryview(data), MAX_PIXELS) as file:
+        assert not file.table.codec.message
 
 
 def test_joined_recordings_whose_clock_jumps_back_stay_in_order():

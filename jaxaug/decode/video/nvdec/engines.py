@@ -53,6 +53,8 @@ def engine_form(codec: Codec, whole_chroma: bool, silent: bool) -> Form | None:
     # Those that are mirrored are the host's, and so are odd ones that it turns with whole chroma.
     if codec.mirrored or (odd and quarter_turns(codec.rotation or 0)):
         return None
+    if codec.message:  # FFmpeg alone decodes what its encoder wrote otherwise than the standard
+        return None
     return form if _fits(codec, capabilities(form)) else None
 
 

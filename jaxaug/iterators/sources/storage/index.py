@@ -58,7 +58,7 @@ from jaxaug.iterators.sources.storage.index_file import (
 from jaxaug.iterators.sources.storage.read import BlockReader, FileReader, read_fully
 from jaxaug.iterators.sources.storage.unpacked import open_blocks
 
-_VERSION = 7
+_VERSION = 8
 _MAX_CHECKED_RECORDS = 1 << 16  # records whose places are checked in one go
 _THREADS = 8  # files run through at a time
 
