@@ -69,11 +69,12 @@ def compile_to_cubin(source: str, architecture: int) -> bytes:
 
 
 def _kept_on_disk(source: str, architecture: str, compile: Callable[[], bytes]) -> bytes:
-    """Return code from JAX's folder of compiled programs, where one is set, or compile it."""
+    """Return code from JAX's folder of compiled programs, where one is used, or compile it."""
     from cuda.bindings import nvrtc
 
-    folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
-    if not folder or "://" in folder:
+    config: Any = jax.config
+    folder = config.jax_compilation_cache_dir
+    if not (folder and config.jax_enable_compilation_cache) or "://" in folder:
         return compile()
     key = hashlib.sha256(f"{nvrtc.nvrtcVersion()} {architecture} {source}".encode()).hexdigest()
     path = Path(folder, f"jaxaug-nvrtc-{key}")

@@ -23,6 +23,7 @@ def test_code_is_kept_in_the_folder_of_compiled_programs(tmp_path, monkeypatch, 
     fresh = compile()
     folder = tmp_path / "new"
     before = jax.config.jax_compilation_cache_dir
+    enabled = jax.config.jax_enable_compilation_cache
     jax.config.update("jax_compilation_cache_dir", str(folder))
     try:
         forget()
@@ -38,6 +39,11 @@ def test_code_is_kept_in_the_folder_of_compiled_programs(tmp_path, monkeypatch, 
         forget()
         with pytest.raises(TypeError):  # not from the memory of this process
             compile()
+        monkeypatch.undo()
+        jax.config.update("jax_enable_compilation_cache", False)
+        assert compile() == fresh
+        assert not list(folder.iterdir())
     finally:
+        jax.config.update("jax_enable_compilation_cache", enabled)
         jax.config.update("jax_compilation_cache_dir", before)
         forget()
