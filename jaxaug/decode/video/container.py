@@ -4,6 +4,7 @@ FFmpeg is told the container and does not guess: among what it would guess are p
 other files and addresses.
 """
 
+import itertools
 import struct
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,6 +13,12 @@ from jaxaug.errors import DecodeError
 
 _FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")
 _MAX_BOXES = 100_000  # looked at; a fragmented hour has thousands
+_MAX_INNER_BOXES = 10 * _MAX_BOXES
+# Boxes that hold tables of samples, or others that do.
+_HOLDERS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf")
+_OF_EACH_SAMPLE = 0xF00  # flags of a "trun" that has numbers of each
+_UNIT_EACH = struct.pack(">I", 1)  # one run of times, of a unit: FFmpeg joins such samples of sound
+_JOINED = 160  # into entries of so many at least
 _TRACK_HEADER = 84  # bytes of a "tkhd" at least
 _EBML = b"\x1aE\xdf\xa3"
 _SEGMENT = b"\x18S\x80g"
@@ -86,6 +93,61 @@ def _check_boxes(data: memoryview) -> None:
         start += size
     if b"moov" not in kinds:
         raise DecodeError("it has no 'moov', the table of its frames: it was never finished")
+    _check_claims(data)
+
+
+def _check_claims(data: memoryview) -> None:
+    """Raise DecodeError where the tables of MP4 claim more samples than the file has bytes.
+
+    FFmpeg makes an entry for each when it opens a file: 10^7, of which a few bytes tell, take a
+    gigabyte and half a minute. A sample is a byte at least.
+    """
+    tracks: list[dict[bytes, memoryview]] = [{}]
+    claimed = 0
+    for kind, content in itertools.islice(_boxes_below(data), _MAX_INNER_BOXES):
+        if kind == b"trak":
+            tracks.append({})
+        elif kind == b"trun" and not int.from_bytes(content[:4], "big") & _OF_EACH_SAMPLE:
+            claimed += int.from_bytes(content[4:8], "big")
+        # Of QuickTime's two handlers one has the kind of the track.
+        tracks[-1][bytes(content[8:12]) if kind == b"hdlr" else kind] = content
+    claimed += sum(map(_claimed, tracks))
+    if claimed > len(data):
+        raise DecodeError(
+            f"its tables claim {claimed:,} samples, more than its {len(data):,} bytes"
+        )
+
+
+def _boxes_below(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    """Yield the kind and content of each box of MP4, and behind it of those inside."""
+    opened = [inner_boxes(data, 0, len(data))]
+    while opened:
+        box = next(opened[-1], None)
+        if box is None:
+            opened.pop()
+            continue
+        kind, begin, end = box
+        yield kind, data[begin:end]
+        if kind in _HOLDERS:
+            opened.append(inner_boxes(data, begin, end))
+
+
+def _claimed(tables: dict[bytes, memoryview]) -> int:
+    """Return the entries of FFmpeg's index of a track whose samples share a size.
+
+    Other tracks have a number for each.
+    """
+    nothing = memoryview(b"")
+    sizes, times, runs = (tables.get(kind, nothing) for kind in (b"stsz", b"stts", b"stsc"))
+    if not any(sizes[4:8]):
+        return 0
+    chunked = b"soun" in tables and b"vide" not in tables
+    if not chunked or times[4:8] != _UNIT_EACH or times[12:16] != _UNIT_EACH:
+        return int.from_bytes(sizes[8:12], "big")
+    chunks = len(tables.get(b"stco", nothing)) // 4 + len(tables.get(b"co64", nothing)) // 8
+    runs = runs[8 : 8 + (len(runs) - 8) // 12 * 12]
+    longest = max((count for _, count, _ in struct.iter_unpack(">3I", runs)), default=0)
+    return chunks * longest // _JOINED
 
 
 def is_mirrored(data: memoryview, track: int) -> bool:

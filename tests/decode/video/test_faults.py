@@ -211,6 +211,44 @@ def test_times_that_repeat_or_run_backwards_give_each_frame_once():
     assert all((frame == whole).all(axis=(1, 2, 3)).any() for frame in frames)
 
 
+def changed(data, *numbers):
+    """Return an MP4 with other numbers of 32 bits in tables, at bytes behind their flags."""
+    data = bytearray(data)
+    for name, place, number in numbers:
+        start = data.index(name) + 8 + place
+        data[start : start + 4] = number.to_bytes(4, "big")
+    return bytes(data)
+
+
+def test_samples_that_a_file_cannot_hold_are_refused_before_they_are_listed():
+    data = video(12, (64, 96))
+    claims = changed(data, (b"stsz", 0, 1), (b"stsz", 4, 10**7), (b"stsc", 8, 10**7))
+    with pytest.raises(DecodeError, match="tables claim 10,000,000 samples, more than its 3,309 b"):
+        find_container(memoryview(claims))
+    find_container(memoryview(changed(data, (b"stsz", 0, 1), (b"stsz", 4, 3309))))
+    fragmented = video(12, (64, 96), container="mp4:movflags=frag_keyframe+empty_moov")
+    start = fragmented.index(b"trun") + 4
+    claims = fragmented[:start] + bytes(4) + (10**7).to_bytes(4, "big") + fragmented[start + 8 :]
+    with pytest.raises(DecodeError, match="tables claim 10,000,000 samples"):
+        find_container(memoryview(claims))
+
+
+def test_sound_of_samples_of_one_size_is_as_long_as_it_is():
+    """Its table claims as many samples as there are, in chunks."""
+    target = io.BytesIO()
+    with av.open(target, "w", format="mov") as container:
+        stream = container.add_stream("pcm_u8", rate=8000)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 8000), np.uint8), "u8", "mono")
+        frame.sample_rate = 8000
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+    data = target.getvalue()
+    assert find_container(memoryview(data)) == "mov"
+    packed = changed(data, (b"stsz", 4, 6 * 8000))  # as old codecs of QuickTime count
+    assert find_container(memoryview(packed)) == "mov"
+    with pytest.raises(DecodeError, match="tables claim"):
+        find_container(memoryview(changed(data, (b"stsc", 8, 2**32 - 1))))
+
+
 def test_more_packets_than_are_allowed_are_refused(monkeypatch):
     monkeypatch.setattr("jaxaug.decode.video.stream._MAX_PACKETS", 20)
     assert reason(kind("h264")) == "it has more than 20 frames"
