@@ -187,7 +187,7 @@ def last_position(data: memoryview, stream: bytes) -> int:
     """
     found = []
     for part in range(1, _PROBES + 1):
-        other, position = _page_before(data, len(data) * part // _PROBES)
+        _, other, position = _page_before(data, len(data) * part // _PROBES)
         if other:
             found.append(position)
         if other not in (stream, b"") or found != sorted(found):
@@ -195,10 +195,18 @@ def last_position(data: memoryview, stream: bytes) -> int:
     return found[-1] if found else 0
 
 
-def _page_before(data: memoryview, place: int) -> tuple[bytes, int]:
-    """Return the stream, and the position of the last sample, of a page that begins before a place.
+def begin_of_last_page(data: memoryview) -> int:
+    """Return the position at which the last page of a file begins, 0 where none is before it."""
+    last, _, _ = _page_before(data, len(data))
+    _, _, position = _page_before(data, last)
+    return position
 
-    The stream is empty where there is no such page with a position nearby.
+
+def _page_before(data: memoryview, place: int) -> tuple[int, bytes, int]:
+    """Return the place, the stream, and the position of the last sample, of a page that begins
+    before a place.
+
+    The stream is empty, and the rest 0, where there is no such page with a position nearby.
     """
     start = max(0, place - 2 * _MOST)  # which holds a whole one
     part = bytes(data[start:place])
@@ -207,9 +215,9 @@ def _page_before(data: memoryview, place: int) -> tuple[bytes, int]:
         if found + 18 <= len(part):
             position = struct.unpack_from("<q", part, found + 6)[0]
             if position >= 0:
-                return part[found + 14 : found + 18], position
+                return start + found, part[found + 14 : found + 18], position
         found = part.rfind(b"OggS\0", 0, found)
-    return b"", 0
+    return 0, b"", 0
 
 
 def several_streams() -> AudioError:

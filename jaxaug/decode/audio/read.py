@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxaug.decode._memory_file import MemoryFile
-from jaxaug.decode.audio import mp3, opus
+from jaxaug.decode.audio import mp3, ogg, opus
 from jaxaug.decode.audio.facts import G711, AudioError, Header
 from jaxaug.decode.audio.libraries import miniaudio, soundfile
 from jaxaug.decode.audio.stream import SoundStream
@@ -108,6 +108,13 @@ def _opus(data: memoryview, header: Header, first: int, count: int, exact: bool)
     return opus.read_window(data, header.table, first, count)
 
 
+def _vorbis(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
+    # libsndfile takes the end of the last page for that of its last packet, which it cuts: what it
+    # seeks there comes too early by what was cut.
+    begin = min(first, ogg.begin_of_last_page(data))
+    return _soundfile(data, header, begin, count + first - begin, exact)[first - begin :]
+
+
 def _stream(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
     with SoundStream(data) as stream:
         samples = stream.read(first, count)
@@ -170,7 +177,7 @@ _READERS = {
     "plain": _plain,
     "flac": _flac,
     "mp3": _mp3,
-    "vorbis": _soundfile,
+    "vorbis": _vorbis,
     "opus": _opus,
     "blocks": _soundfile,
     "av": _stream,

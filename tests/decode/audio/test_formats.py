@@ -256,6 +256,18 @@ def test_opus_of_ffmpeg():
         np.testing.assert_allclose(whole, decoded(data), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("rate, frames", [(16_000, 50_000), (48_000, 131_568), (44_100, 3000)])
+def test_windows_of_vorbis_are_those_of_the_whole(rate, frames):
+    """Also in the last page, behind whose last sample there are more in its last packet."""
+    rng = np.random.default_rng(rate)
+    data = encoded("vorbis", rng.normal(0, 0.1, (frames, 1)), rate)
+    header, whole = all_of(data)
+    np.testing.assert_array_equal(whole, decoded(data))
+    for start in range(0, frames - 500, frames // 50):
+        window = read_window(memoryview(data), header, start, start + 500, exact=False)
+        np.testing.assert_array_equal(window, whole[start : start + 500])
+
+
 def test_chained_ogg_is_named():
     for first, second in (("vorbis", "vorbis"), ("opus", "opus"), ("vorbis", "opus")):
         data = encoded(first, wave(1, 9000), 48_000) + encoded(second, wave(2, 5000), 48_000)
