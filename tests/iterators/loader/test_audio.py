@@ -88,20 +88,19 @@ def test_entries_of_a_batch(root):
 
 def test_a_record_becomes_the_same_on_any_layout(root):
     source = iterators.AudioFolder(root)
-    whole = by_record(batches(source, 4, devices=2), epochs=2)
+    whole = by_record(batches(source, 4, devices=1), epochs=2)
     same(by_record(batches(source, 8, devices=4), epochs=2), whole)
-    same(by_record(batches(source, 6, devices=1), epochs=2), whole)
     first, second = (whole[epoch, 7]["audio_start"] for epoch in (0, 1))
     assert first != second
 
 
 def test_resume_is_exact(root):
     source = iterators.AudioFolder(root)
-    with batches(source, 4, devices=2) as loader:
+    with batches(source, 4, devices=1) as loader:
         next(loader)
         state = loader.get_state()
         expected = jax.device_get([next(loader), next(loader), next(loader)])
-    with batches(source, 4, devices=2) as loader:
+    with batches(source, 4, devices=1) as loader:
         loader.set_state(state)
         again = jax.device_get([next(loader), next(loader), next(loader)])
     jax.tree.map(np.testing.assert_array_equal, again, expected)
@@ -146,10 +145,11 @@ def test_tars_and_lists_give_what_the_folder_gives(root, tmp_path):
     (tmp_path / "list.tsv").write_text("\n".join(lines))
     shards = iterators.WebDataset(tmp_path / "sounds.tar", image=("wav", "flac", "ogg"))
     listed = iterators.FileList(tmp_path / "list.tsv", sep="\t")
-    expected = by_record(batches(folder, 4, devices=1))
+    louder = augment.audio.Gain()  # draws, as CHAIN does, and compiles in no time
+    expected = by_record(batches(folder, 4, devices=1, transform=louder))
     for source in (shards, listed):
         renamed = iterators.Renamed(source, {"image": "audio"})
-        found = by_record(batches(renamed, 4, devices=1))
+        found = by_record(batches(renamed, 4, devices=1, transform=louder))
         for record, entries in found.items():
             np.testing.assert_array_equal(entries["audio"], expected[record]["audio"])
 

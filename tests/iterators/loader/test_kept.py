@@ -107,9 +107,10 @@ def assert_same_batches(source, keep, count=None, state=None, **options):
         return found["kept_records"]
 
 
-@pytest.mark.parametrize("on_error", ["mask", "replace"])
-@pytest.mark.parametrize("last_batch", ["drop", "pad"])
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    "on_error, last_batch, count",  # each pair of two of them
+    [("mask", "drop", 1), ("replace", "pad", 1), ("replace", "drop", 2), ("mask", "pad", 2)],
+)
 @pytest.mark.filterwarnings("ignore:.*could not be decoded")
 def test_batches_are_those_without_keep(keep, on_error, last_batch, count):
     source = annotated(broken(jpegs(N)))

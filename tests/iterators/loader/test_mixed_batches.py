@@ -12,7 +12,7 @@ from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
 
 CLASSES = 5
-ROWS = 14  # the last batch of 8 has 6 records and 2 rows of padding
+ROWS = 14  # the last batch has 2 records, or 14, and 2 rows of padding
 
 
 @pytest.mark.parametrize("mix", [A.MixUpOrCutMix(CLASSES), A.Mosaic((40, 60), num_classes=CLASSES)])
@@ -20,7 +20,7 @@ def test_they_are_the_same_for_any_devices_and_batch_size(mix):
     source = InMemory(jpegs(ROWS), {"label": np.arange(ROWS) % CLASSES})
     transform = A.Compose([A.RandomResizedCrop((40, 60)), A.RandomHorizontalFlip()])
     seen = []
-    for batch_size, devices in [(8, 1), (4, 1), (16, 2)]:
+    for batch_size, devices in [(4, 1), (16, 2)]:
         with Loader(
             source,
             batch_size,
