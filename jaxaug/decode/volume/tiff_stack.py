@@ -122,7 +122,10 @@ def _place(block: Mapping[str, str], sizes: Mapping[str, int], numbers: np.ndarr
     """Write the pages of a block of OME-XML to their places."""
     start = 0
     for axis, size in sizes.items():
-        start = start * size + int(block.get(f"First{axis}", 0))
+        first = int(block.get(f"First{axis}", 0))
+        if first < 0:
+            raise DecodeError(f"TIFF: OME-XML begins pages at First{axis}={first}, below 0")
+        start = start * size + first
     every = len(numbers) if "IFD" not in block else 1
     stop = min(start + int(block.get("PlaneCount", every)), len(numbers))
     first = int(block.get("IFD", 0))

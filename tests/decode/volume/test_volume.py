@@ -160,6 +160,15 @@ def test_pages_that_ome_claims_take_no_memory():
         read_stack(f"<OME><Image>{pixels}</Image></OME>", 3, page)
 
 
+@pytest.mark.parametrize("axis", "ZCT")
+def test_ome_begins_at_no_page_below_the_first(axis):
+    page = types.SimpleNamespace(height=4, width=5, samples=1)
+    blocks = f'<TiffData IFD="0" PlaneCount="3"/><TiffData First{axis}="-1" IFD="0"/>'
+    pixels = f'<Pixels DimensionOrder="XYZCT" SizeZ="3" SizeC="1" SizeT="1">{blocks}</Pixels>'
+    with pytest.raises(DecodeError, match=f"First{axis}=-1, below 0"):
+        read_stack(f"<OME><Image>{pixels}</Image></OME>", 3, page)
+
+
 def test_smaller_copies_and_masks_are_no_slices():
     tifffile = pytest.importorskip("tifffile")
     array = RNG.integers(0, 60000, (2, 32, 48)).astype(np.uint16)
