@@ -69,10 +69,10 @@ class Directory(NamedTuple):
       planes: 1, or the number of samples where each is a plane of its own.
       part: (height, width) of a strip or a tile.
       tiled: parts at the right and bottom are whole, too.
+      form: what a file of its own says of it, for pages in LZW and without compression.
+      on_gpu: nvTIFF decodes it in less time than host threads.
       start: where its directory begins.
       offsets, counts: of the parts, plane by plane; those never written are at 0.
-      form: what a file of its own says of it, for pages in LZW.
-      on_gpu: nvTIFF decodes it in less time than host threads.
     """
 
     stored: np.dtype | None
@@ -81,11 +81,11 @@ class Directory(NamedTuple):
     planes: int
     part: tuple[int, int]
     tiled: bool
+    form: Form | None = None
+    on_gpu: bool = False
     start: int = 0
     offsets: Sequence[int] = ()
     counts: Sequence[int] = ()
-    form: Form | None = None
-    on_gpu: bool = False
 
 
 def read_layout(data: memoryview, page: int) -> Layout:
@@ -115,7 +115,7 @@ def _checked(tags: Tags) -> Layout:
     told = tags.told(_READ)
     small = len(told.values) <= _MAX_KEPT
     layout = (_layout if small else _layout.__wrapped__)(told, tags.order)
-    return layout._replace(place=_placed(tags, layout))
+    return Layout(*layout[:-1], place=_placed(tags, layout))
 
 
 @functools.lru_cache(256)  # many files have the same tags
@@ -152,10 +152,11 @@ def _layout(told: Told, order: str) -> Layout:
         by_pillow=_is_for_pillow(photometric, compression, bits),
         place=place,
     )
-    if compression != _LZW or place.predictor not in (1, 2) or place.stored is None:
+    if compression not in (_UNCOMPRESSED, _LZW) or place.stored is None:
         return layout
     form = _form(layout, place.stored)
-    return layout._replace(place=place._replace(form=form, on_gpu=_is_for_gpu(form)))
+    on_gpu = compression == _LZW and place.predictor in (1, 2) and _is_for_gpu(form)
+    return layout._replace(place=place._replace(form=form, on_gpu=on_gpu))
 
 
 def _dtype(tags: Tags, samples: int) -> tuple[np.dtype, int]:
@@ -262,8 +263,8 @@ def _placed(tags: Tags, layout: Layout) -> Directory:
         raise DecodeError("TIFF: nothing says where its pixels lie")
     if len(offsets) < wanted:
         raise DecodeError(f"TIFF: {len(offsets)} parts of {wanted}")
-    if place.compression == _UNCOMPRESSED and place.stored is not None:
-        sizes = part_sizes(_form(layout, place.stored))
+    if place.compression == _UNCOMPRESSED and place.form is not None:
+        sizes = part_sizes(place.form)
         counts = [size if start else 0 for start, size in zip(offsets, sizes)]
     if len(counts) < wanted:
         raise DecodeError(f"TIFF: the bytes of {len(counts)} parts of {wanted} are known")
@@ -272,7 +273,7 @@ def _placed(tags: Tags, layout: Layout) -> Directory:
         if start < 0 or count < 0 or start + count > size:
             end = start + count
             raise DecodeError(f"TIFF: truncated, part {part} ends at byte {end} of {size}")
-    return place._replace(start=tags.start, offsets=offsets, counts=counts)
+    return Directory(*place[:-3], start=tags.start, offsets=offsets, counts=counts)
 
 
 def decode(data: memoryview, layout: Layout) -> np.ndarray:
@@ -309,8 +310,8 @@ def _is_common(place: Directory) -> bool:
 def page_alone(data: memoryview, place: Directory) -> Page | None:
     """Return a page in LZW for a file of its own; None where it has holes, or lies far apart."""
     offsets, counts = place.offsets, place.counts
-    if place.form is None or not all(offsets) or not all(counts):
-        return None  # a part was never written
+    if place.form is None or place.compression != _LZW or not all(offsets) or not all(counts):
+        return None  # of no LZW, or a part was never written
     span = max(map(operator.add, offsets, counts)) - min(offsets)
     return Page(data, offsets, counts) if span <= 2 * sum(counts) else None
 

@@ -6,7 +6,7 @@ Reference: TIFF 6.0, Adobe 1992; BigTIFF, www.awaresystems.be/imaging/tiff/bigti
 import functools
 import struct
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ _TYPES = {1: "B", 2: "B", 3: "H", 4: "I", 6: "b", 7: "B", 8: "h", 9: "i", 11: "f
 _TYPES |= {13: "I", 16: "Q", 17: "q", 18: "Q"}
 _SIZES = {code: struct.calcsize(f"<{code}") for code in _TYPES.values()}
 _MAX_ENTRIES = 4096
+_HEAD = struct.Struct("=HcQ")  # of `Told`
 _NO_DIRECTORY = "TIFF: truncated, a directory lies beyond the end of the file"
 _MAX_SHARED = 2**16  # bytes that may be the values of several tags
 
@@ -26,25 +27,57 @@ class Told(NamedTuple):
     """Some tags with what they say; equal ones tell the same.
 
     Attributes:
-      heads: tag, code and count of each.
+      heads: tag, code and count of each, packed.
       values: the bytes of all, one after the other.
     """
 
-    heads: tuple[tuple[int, str, int], ...]
+    heads: bytes
     values: bytes
 
 
 class _Kind(NamedTuple):
-    """How a directory is written: the formats of its count, of an entry, of an offset."""
+    """How a directory is written.
 
-    length: str
-    entry: str
-    offset: str
-    inline: int  # bytes of a value that lies in the entry
+    Attributes:
+      order: "<" or ">", as numbers are.
+      length, offset: of the entries, and of what lies elsewhere.
+      head: tag, type and count of an entry, before its value.
+      inline: bytes of a value that lies in the entry.
+      entry: bytes of an entry.
+    """
+
+    order: str
+    length: struct.Struct
+    offset: struct.Struct
+    head: struct.Struct
+    inline: int
+    entry: int
 
 
-_CLASSIC = _Kind("H", "HHI", "I", 4)
-_BIG = _Kind("Q", "HHQ", "Q", 8)
+def _kind(order: str, length: str, head: str, offset: str) -> _Kind:
+    parts = (struct.Struct(order + length), struct.Struct(order + offset))
+    first, value = struct.Struct(order + head), parts[1].size
+    return _Kind(order, *parts, first, value, first.size + value)
+
+
+_CLASSIC = {order: _kind(order, "H", "HHI", "I") for order in "<>"}
+_BIG = {order: _kind(order, "Q", "HHQ", "Q") for order in "<>"}
+
+
+class _Entry(NamedTuple):
+    """What an entry says of its numbers, but for these and where they lie.
+
+    Attributes:
+      code, numbers, size: of the numbers, how many they are, and their bytes.
+      at: where the value, or its offset, is from the first entry on.
+      inline: the value is there.
+    """
+
+    code: str
+    numbers: int
+    size: int
+    at: int
+    inline: bool
 
 
 class Tags(NamedTuple):
@@ -54,13 +87,17 @@ class Tags(NamedTuple):
       data: the whole file.
       start: where the directory begins.
       order: "<" or ">", as numbers are written.
-      entries: tag -> (code of its numbers, count, offset of the value), of those that are read.
+      first: where its entries begin.
+      heads: what all entries say but for their values.
+      entries: tag -> what its entry says, of those that are read.
     """
 
     data: memoryview
     start: int
     order: str
-    entries: dict[int, tuple[str, int, int]]
+    first: int
+    heads: bytes
+    entries: dict[int, _Entry]
 
     def array(self, tag: int) -> np.ndarray | None:
         """Return the numbers of a tag, None where it is missing.
@@ -89,44 +126,49 @@ class Tags(NamedTuple):
         code, count, at = found
         return struct.unpack_from(f"{self.order}{min(count, most)}{code}", self.data, at)
 
-    def told(self, wanted: Collection[int]) -> Told:
+    def told(self, wanted: frozenset[int]) -> Told:
         """Return what some tags tell.
 
         Raises:
           DecodeError: values lie beyond the end of the file, or many times in the same bytes.
         """
-        heads = []
-        values = []
+        chosen = _chosen(self.heads, _written(self.data), wanted)
         data = self.data
-        left = len(data) + _MAX_SHARED
-        for tag, (code, count, at) in self.entries.items():
-            if tag in wanted:
-                size = count * _SIZES[code]
-                left -= size
+        values = chosen.inside.unpack_from(data, self.first)
+        if chosen.beyond:
+            offsets = chosen.offsets.unpack_from(data, self.first)
+            for at, (tag, size) in zip(offsets, chosen.beyond):
                 if at + size > len(data):
                     self._find(tag)
-                if left < 0:
-                    raise DecodeError("TIFF: the values of its tags are more than the whole file")
-                heads.append((tag, code, count))
-                values.append(data[at : at + size])
-        return Told(tuple(heads), b"".join(values))
+            if chosen.total > len(data) + _MAX_SHARED:
+                raise DecodeError("TIFF: the values of its tags are more than the whole file")
+            far = [data[at : at + size] for at, (_, size) in zip(offsets, chosen.beyond)]
+            values = (*values, *far)
+        return Told(chosen.heads, b"".join(values))
 
     @classmethod
     def of(cls, told: Told, order: str) -> "Tags":
         """Return tags of what was told, without the rest of the file."""
         entries = {}
         at = 0
-        for tag, code, count in told.heads:
-            entries[tag] = (code, count, at)
-            at += count * _SIZES[code]
-        return cls(memoryview(told.values), 0, order, entries)
+        for tag, letter, count in _HEAD.iter_unpack(told.heads):
+            code = letter.decode()
+            size = count * _SIZES[code]
+            entries[tag] = _Entry(code, count, size, at, True)
+            at += size
+        return cls(memoryview(told.values), 0, order, 0, b"", entries)
 
     def _find(self, tag: int) -> tuple[str, int, int] | None:
         """Return the code, the count and the place of a tag's numbers."""
         entry = self.entries.get(tag)
-        if entry and entry[2] + entry[1] * _SIZES[entry[0]] > len(self.data):
+        if entry is None:
+            return None
+        at = self.first + entry.at
+        if not entry.inline:
+            (at,) = _written(self.data).offset.unpack_from(self.data, at)
+        if at + entry.size > len(self.data):
             raise DecodeError(f"TIFF: truncated, tag {tag} lies beyond the end of the file")
-        return entry
+        return entry.code, entry.numbers, at
 
     def text(self, tag: int) -> str:
         """Return an ASCII tag, "" where it is missing."""
@@ -154,14 +196,14 @@ def find_pages(data: memoryview, most: int | None = None) -> list[int]:
     Raises:
       DecodeError: the list of directories is damaged.
     """
-    order, kind = _written(data)
+    kind = _written(data)
     try:
-        (start,) = struct.unpack_from(order + kind.offset, data, 8 if kind is _BIG else 4)
+        (start,) = kind.offset.unpack_from(data, kind.inline)
         pages = dict[int, None]()  # in order; a list that leads back to itself ends there
         while start and start not in pages and len(pages) != most:
             pages[start] = None
             if len(pages) != most:
-                start = _next(data, order, kind, start)
+                start = _next(data, kind, start)
     except struct.error:
         raise DecodeError(_NO_DIRECTORY) from None
     return list(pages)
@@ -173,49 +215,93 @@ def tags_at(data: memoryview, start: int) -> Tags:
     Raises:
       DecodeError: it is damaged.
     """
-    order, kind = _written(data)
+    kind = _written(data)
     try:
-        (count,) = struct.unpack_from(order + kind.length, data, start)
+        (count,) = kind.length.unpack_from(data, start)
         if not 1 <= count <= _MAX_ENTRIES:
             raise DecodeError(f"TIFF: its directory has {count} entries")
-        at = start + struct.calcsize(order + kind.length)
+        first = start + kind.length.size
+        heads = b"".join(_heads(kind, count).unpack_from(data, first))
     except struct.error:
         raise DecodeError(_NO_DIRECTORY) from None
-    size = count * _entry_size(order, kind)
-    if at + size > len(data):
-        raise DecodeError(_NO_DIRECTORY)
-    return Tags(data, start, order, _entries(bytes(data[at : at + size]), order, kind, at))
+    return Tags(data, start, kind.order, first, heads, _entries(heads, kind))
 
 
-def _written(data: memoryview) -> tuple[str, _Kind]:
-    """Return the byte order and the kind of directories."""
+def _written(data: memoryview) -> _Kind:
+    """Return how the directories are written."""
     order = ">" if data[:2] == b"MM" else "<"
-    return order, _BIG if data[2 + (order == ">")] == 43 else _CLASSIC
+    return (_BIG if data[2 + (order == ">")] == 43 else _CLASSIC)[order]
 
 
-def _next(data: memoryview, order: str, kind: _Kind, start: int) -> int:
+def _next(data: memoryview, kind: _Kind, start: int) -> int:
     """Return where the directory behind one begins, 0 for none."""
-    (count,) = struct.unpack_from(order + kind.length, data, start)
-    after = start + struct.calcsize(order + kind.length) + count * _entry_size(order, kind)
-    return struct.unpack_from(order + kind.offset, data, after)[0]
+    (count,) = kind.length.unpack_from(data, start)
+    after = start + kind.length.size + count * kind.entry
+    return kind.offset.unpack_from(data, after)[0]
 
 
-def _entry_size(order: str, kind: _Kind) -> int:
-    return struct.calcsize(order + kind.entry + kind.offset)
+@functools.lru_cache(64)
+def _heads(kind: _Kind, count: int) -> struct.Struct:
+    """Return what takes the heads of all entries of a directory."""
+    return struct.Struct(f"{kind.head.size}s{kind.inline}x" * count)
 
 
 @functools.lru_cache(256)  # many files have the same
-def _entries(
-    directory: bytes, order: str, kind: _Kind, start: int
-) -> dict[int, tuple[str, int, int]]:
-    """Return the entries of a directory whose first is at `start` in the file."""
-    entry = struct.Struct(order + kind.entry + kind.offset)
-    entries: dict[int, tuple[str, int, int]] = {}
-    at = start - kind.inline
-    for tag, number, count, offset in entry.iter_unpack(directory):
-        at += entry.size
+def _entries(heads: bytes, kind: _Kind) -> dict[int, _Entry]:
+    """Return the entries of a directory with these heads."""
+    entries: dict[int, _Entry] = {}
+    at = kind.head.size
+    for tag, number, count in kind.head.iter_unpack(heads):
         code = _TYPES.get(number)
         if code is not None:
-            inline = count * _SIZES[code] <= kind.inline
-            entries.setdefault(tag, (code, count, at if inline else offset))
+            size = count * _SIZES[code]
+            entries.setdefault(tag, _Entry(code, count, size, at, size <= kind.inline))
+        at += kind.entry
     return entries
+
+
+class _Chosen(NamedTuple):
+    """Where the values of some tags are.
+
+    Attributes:
+      inside: takes those that lie in their entries.
+      offsets: takes where the others lie.
+      beyond: tag and bytes of these.
+      heads: of all, in this order; see `Told`.
+      total: bytes of all.
+    """
+
+    inside: struct.Struct
+    offsets: struct.Struct
+    beyond: list[tuple[int, int]]
+    heads: bytes
+    total: int
+
+
+@functools.lru_cache(256)
+def _chosen(heads: bytes, kind: _Kind, wanted: frozenset[int]) -> _Chosen:
+    """Return where the values of some tags are in each directory with these heads."""
+    found = {tag: entry for tag, entry in _entries(heads, kind).items() if tag in wanted}
+    inside = {tag: entry for tag, entry in found.items() if entry.inline}
+    beyond = {tag: entry for tag, entry in found.items() if not entry.inline}
+    places = [(entry.at, kind.inline, kind.offset.format[1:]) for entry in beyond.values()]
+    return _Chosen(
+        inside=_taken("=", [(each.at, each.size, f"{each.size}s") for each in inside.values()]),
+        offsets=_taken(kind.order, places),
+        beyond=[(tag, entry.size) for tag, entry in beyond.items()],
+        heads=b"".join(
+            _HEAD.pack(tag, entry.code.encode(), entry.numbers)
+            for tag, entry in (inside | beyond).items()
+        ),
+        total=sum(entry.size for entry in found.values()),
+    )
+
+
+def _taken(order: str, fields: Iterable[tuple[int, int, str]]) -> struct.Struct:
+    """Return what takes fields: where each is, its bytes, its format."""
+    format = order
+    at = 0
+    for start, size, one in fields:
+        format += f"{start - at}x{one}"
+        at = start + size
+    return struct.Struct(format)

@@ -11,6 +11,8 @@ import pytest
 import tifffile
 
 from jaxaug.decode import Decoder, decode_image
+from jaxaug.decode.image.deep import tiff as tiff_module
+from jaxaug.decode.image.deep import tiff_tags
 from jaxaug.errors import DecodeError
 from tests.decode.image.deep.files import decode, numbers, reason, tiff
 from tests.images import picture
@@ -269,6 +271,41 @@ def test_files_with_the_same_directory_are_judged_by_their_own_bytes():
         assert file.count(written) == 1
         damaged = file.replace(written, struct.pack("<3H", *bits))
         assert ("its samples differ" in reason(damaged, channels=3)) is (bits[0] != bits[2])
+
+
+def _forget():
+    for one in (*vars(tiff_module).values(), *vars(tiff_tags).values()):
+        if hasattr(one, "cache_clear"):
+            one.cache_clear()
+
+
+@pytest.mark.parametrize("bigtiff", [False, True])
+@pytest.mark.parametrize("order", "<>")
+def test_what_is_kept_of_other_files_changes_no_verdict(order, bigtiff):
+    """Damaged copies have the verdict and the place that they have without other files."""
+    options = {"byteorder": order, "bigtiff": bigtiff, "extratags": [(42113, "s", 0, "7", True)]}
+    file = tiff(numbers(20, 18, 13, dtype="uint16"), tile=(16, 16), compression="lzw", **options)
+    assert tiff_module.read_layout(memoryview(file), 0).samples == 13
+
+    def told(damaged):
+        try:
+            return repr(tiff_module.read_layout(memoryview(damaged), 0))
+        except (DecodeError, ValueError, OverflowError) as error:
+            return repr(error)
+
+    (start,) = struct.unpack_from(order + "IQ"[bigtiff], file, (4, 8)[bigtiff])
+    rng = np.random.default_rng(0)
+    copies = []
+    for _ in range(300):
+        damaged = bytearray(file)
+        at = min(start + int(rng.integers(400)), len(file) - 1)
+        damaged[at] = rng.choice([0, 1, 255, damaged[at] ^ 1 << int(rng.integers(8))])
+        copies.append(bytes(damaged[: rng.choice([len(file), len(file) - 40])]))
+    warm = [told(copy) for copy in copies]
+    assert len(set(warm)) > 30
+    for copy, verdict in zip(copies, warm):
+        _forget()
+        assert told(copy) == verdict
 
 
 def test_bands_are_no_errors_in_the_log_of_pillow(caplog):
