@@ -15,11 +15,12 @@ BITS |= {"yuv444p": 8, "yuvj444p": 8, "yuv444p10le": 10, "yuv444p12le": 12}
 _FULL_RANGE = ("yuvj420p", "yuvj422p", "yuvj440p", "yuvj444p")
 # FFmpeg's AVColorSpace and AVColorRange, which are ISO/IEC 23091-2 table 4.
 _BT709 = (1, 7)
-_BT2020 = (9, 10)
+_BT2020 = 9
 _WIDE = 2  # the range 0 to 255
 BT601, BT709, BT2020 = 0, 1, 2
 _UNREAD = {
     8: "YCgCo",
+    10: "BT.2020 with constant luminance",  # which is no matrix: gamma stands between
     11: "YDzDx",
     12: "derived from primaries",
     13: "derived from primaries",
@@ -123,7 +124,7 @@ def color_of(codec: Codec) -> Color:
     space = codec.space
     if space in _UNREAD:
         raise DecodeError(f"the matrix of its colors is {_UNREAD[space]}, which is not read")
-    matrix = BT709 if space in _BT709 else BT2020 if space in _BT2020 else BT601
+    matrix = BT709 if space in _BT709 else BT2020 if space == _BT2020 else BT601
     return Color(matrix, int(full_range), *siting)
 
 

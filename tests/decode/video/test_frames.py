@@ -236,10 +236,11 @@ def test_turned_videos_of_odd_sides_have_the_colors_of_their_pixels(degrees, mir
     assert np.abs(found - wanted).mean() < 3
 
 
-def test_colors_of_a_matrix_of_another_kind_are_refused():
+@pytest.mark.parametrize("space, name", [(8, "YCgCo"), (10, "BT.2020 with constant luminance")])
+def test_colors_of_a_matrix_of_another_kind_are_refused(space, name):
     frame = av.VideoFrame.from_ndarray(np.zeros((48, 32), np.uint8), format="yuv420p")
-    frame.colorspace = 8
-    with pytest.raises(DecodeError, match="the matrix of its colors is YCgCo, which is not read"):
+    frame.colorspace = space
+    with pytest.raises(DecodeError, match=f"the matrix of its colors is {name}, which is not read"):
         planes_of(frame, Codec())
 
 
