@@ -6,7 +6,7 @@ Printed for each file: milliseconds of processor time a clip, of all threads tog
 of `--rounds`, in each of which all decoders have their turn; jaxaug's over torchcodec's and
 decord's, the median of the ratios of a round; and for jaxaug how many frames are decoded for one
 that is wanted. Each decoder opens the file anew for each clip, as a loader of many files does, and
-gives RGB of the stored size:
+gives RGB of the stored size, of the clips that jaxaug draws:
 
 - jaxaug: `Loader(decode=Video())` with its compiled conversion; "planes" is its host half alone;
   "indexed" is jaxaug with the table that `python -m jaxaug index` stores;
@@ -75,10 +75,22 @@ class OneIndexed(OneFile):
         return {"video": StoredVideos(np.full(len(indices), self._table, object))}
 
 
-def by_jaxaug(data: bytes, starts: np.ndarray, make: type[OneFile] = OneFile) -> Run:
+def epoch(source: OneFile) -> Loader:
     video = Video(FRAMES, STRIDE, num_threads=1)
     one = batch_sharding(jax.devices("cpu")[:1])
-    loader = Loader(make(data, len(starts)), BATCH, decode=video, sharding=one, epochs=1)
+    return Loader(source, BATCH, decode=video, sharding=one, epochs=1, shuffle=False)
+
+
+def drawn_starts(data: bytes, clips: int) -> np.ndarray:
+    """Return the first frame int64[clips] of each clip that jaxaug draws."""
+    with epoch(OneIndexed(data, clips)) as loader:
+        return np.concatenate(
+            [np.asarray(batch["video_frame"][:, 0], np.int64) for batch in loader]
+        )
+
+
+def by_jaxaug(data: bytes, starts: np.ndarray, make: type[OneFile] = OneFile) -> Run:
+    loader = epoch(make(data, len(starts)))
 
     def run() -> None:
         with loader:  # an epoch, so that nothing is read ahead while others have their turn
@@ -94,18 +106,19 @@ def by_index(data: bytes, starts: np.ndarray) -> Run:
 
 def by_planes(data: bytes, starts: np.ndarray) -> Run:
     def run() -> None:
-        for batch in range(len(starts) // BATCH):
-            decode_planes(data, batch, BATCH)
+        for first in range(0, len(starts), BATCH):
+            decode_planes(data, np.arange(first, first + BATCH))
 
     return run
 
 
-def decode_planes(data: bytes, batch: int, count: int):
-    """Return what the host half gives of one file, so many times."""
+def decode_planes(data: bytes, records: np.ndarray):
+    """Return what the host half gives of records of the first epoch, all of one file."""
+    count = len(records)
     values = Encoded.from_bytes([data] * count)
     reader = _reader(data)
     checked, _ = reader.check_rows(values, None)
-    keys = decode_keys(0, batch, np.arange(count))
+    keys = decode_keys(0, 0, records)
     found = reader.decode_rows(values, checked, {}, np.ones(count, bool), keys)
     reader.close()
     return found
@@ -190,7 +203,7 @@ def rounds_of(data: bytes, starts: np.ndarray, rounds: int) -> dict[str, list[fl
 
 def decoded_per_wanted(data: bytes) -> float:
     """Return how many frames jaxaug decodes for one that it shows."""
-    decoded = decode_planes(data, 0, 32)
+    decoded = decode_planes(data, np.arange(32))
     return decoded.counts["frames_decoded"] / decoded.valid.sum() / FRAMES
 
 
@@ -212,10 +225,7 @@ def with_gop(data: bytes, gop: int) -> bytes:
 
 def compare(name: str, data: bytes, clips: int, rounds: int) -> None:
     """Print the figures of one video."""
-    with VideoFile(memoryview(data), 2**26) as file:
-        count = len(file.table.frames)
-    places = max(1, count - (FRAMES - 1) * STRIDE)
-    starts = np.random.default_rng(0).integers(0, places, clips)
+    starts = drawn_starts(data, clips)
     taken = rounds_of(data, starts, rounds)
     figures = [f"{each} {statistics.median(times):.1f}" for each, times in taken.items()]
     for ours in ("jaxaug", "indexed"):
