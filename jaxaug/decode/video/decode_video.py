@@ -41,6 +41,7 @@ def decode_video(
     Raises:
       DecodeError: it is no video, or is damaged.
       ValueError: both `frames` and `times` are given.
+      TypeError: `frames` are no whole numbers.
       IndexError: there is no such frame, or no frame at that time.
       ImportError: PyAV is not installed.
 
@@ -83,11 +84,17 @@ def _numbers(seconds: np.ndarray, frames: object, times: object) -> np.ndarray:
         asked = np.asarray(times, np.float64).reshape(-1)
         found = np.searchsorted(seconds, asked + _EARLY, side="right") - 1
         gap = seconds[-1] - seconds[-2] if count > 1 else np.inf
-        bad = (found < 0) | (asked > seconds[-1] + gap)
+        bad = (found < 0) | ~(asked <= seconds[-1] + gap)  # also NaN
         what = f"within [{seconds[0]:g}, {seconds[-1] + gap:g}] s"
     else:
         asked = np.asarray(frames).reshape(-1)
-        found = np.where(asked < 0, asked + count, asked).astype(np.int64)
+        if asked.size and asked.dtype.kind not in "iu":
+            raise TypeError(
+                f"`frames` must be whole numbers, got {asked.dtype}: `times` takes seconds, and "
+                "`numpy.flatnonzero` gives the numbers of a mask."
+            )
+        asked = asked.astype(np.int64)
+        found = np.where(asked < 0, asked + count, asked)
         bad = (found < 0) | (found >= count)
         what = f"of {count} frames"
     if bad.any() or not found.size:

@@ -277,6 +277,10 @@ def test_odd_but_whole_files_are_good(file):
     [
         (b"", "empty"),
         (b"hello, this is text", r"not an image jaxaug knows \(it begins with b'hello, t'\)"),
+        (
+            b"OggS" + bytes(40),
+            r"videos and sounds begin so \(ogg\): `decode.Video` or `Audio` reads them",
+        ),
         (b"\xff\xd8", "only 2 bytes"),
         (PLAIN[:-2], "truncated"),
         (PLAIN[: len(PLAIN) // 2 + 300], "truncated"),

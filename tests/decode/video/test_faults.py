@@ -144,6 +144,11 @@ def test_frames_and_times_of_a_video_at_hand():
     for wrong in ({"frames": [30]}, {"frames": []}, {"times": [-0.1]}, {"times": [5.0]}):
         with pytest.raises(IndexError, match="must be at least one"):
             decode_video(data, **wrong)
+    with pytest.raises(IndexError, match=r"`times` must be at least one within .* got nan"):
+        decode_video(data, times=[0.0, np.nan])
+    for kind_of, wrong in (("float64", [1.5]), ("bool", np.arange(30) == 7)):
+        with pytest.raises(TypeError, match=f"`frames` must be whole numbers, got {kind_of}: "):
+            decode_video(data, frames=wrong)
     with pytest.raises(ValueError, match="`times` must be left out beside `frames`"):
         decode_video(data, frames=[0], times=[0.0])
 

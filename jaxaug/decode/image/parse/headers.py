@@ -22,6 +22,7 @@ from jaxaug.decode.image.parse.other_formats import (
     is_like_tga,
     stated_size,
 )
+from jaxaug.decode.video.container import container_at
 from jaxaug.errors import DecodeError
 
 BAD = 0
@@ -316,6 +317,22 @@ def _read_others(
                 _open_deep(headers, row, data, format, form, max_pixels)
 
 
+def _unknown(data: memoryview) -> str:
+    """Return what is wrong with bytes that are no image, and what they may be."""
+    start = bytes(data[:8])
+    reason = f"not an image jaxaug knows (it begins with {start!r})"
+    if len(data) > 18 and is_like_tga(bytes(data[:18])):
+        reason += "; a TGA is known by its footer alone, which this has not: save it with one"
+    if _DICOM_GROUP.match(data):
+        reason += "; a DICOM without its preamble, 128 bytes and DICM: save it with one"
+    container = container_at(data) if len(data) > len(start) else None
+    if container:
+        reason += (
+            f"; videos and sounds begin so ({container}): `decode.Video` or `Audio` reads them"
+        )
+    return reason
+
+
 def _open_other(
     headers: Headers,
     row: int,
@@ -325,13 +342,7 @@ def _open_other(
 ) -> None:
     """Read a file that Pillow must open."""
     if format is None:
-        start = bytes(data[:8])
-        reason = f"not an image jaxaug knows (it begins with {start!r})"
-        if len(data) > 18 and is_like_tga(bytes(data[:18])):
-            reason += "; a TGA is known by its footer alone, which this has not: save it with one"
-        if _DICOM_GROUP.match(data):
-            reason += "; a DICOM without its preamble, 128 bytes and DICM: save it with one"
-        _refuse(headers, row, reason)
+        _refuse(headers, row, _unknown(data))
         return
     size = stated_size(data, format) or (0, 0)
     if size[0] * size[1] > max_pixels:
