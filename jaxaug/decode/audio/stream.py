@@ -20,6 +20,9 @@ _MAX_PACKETS = 20_000_000  # of a sound: days of it
 _LEAD = (0.1, 4096)  # seconds and samples before a window that codecs need
 _LEAD_OF_OPUS = (1.0, 0)  # see `opus.py`
 _READ_FROM_START = ("mpeg", "ogg")  # a seek may end within a packet, or tell wrong times
+# Codecs the times of whose packets are not those of the samples that come of them, as parts of a
+# frame lie in the packet before it: these samples are counted from the first one.
+_COUNTED = ("wmav1", "wmav2", "wmapro", "wmalossless", "wmavoice")
 _MAX_PLANES = 7  # behind more of them PyAV takes what lies there for another one, and crashes
 _LOOKED_AT = 4  # frames, whose length is that of all but the first
 # Seconds within which packets follow each other: Matroska rounds to 1 ms, and of the frames that
@@ -86,6 +89,7 @@ class SoundStream:
         self.rate, self.channels = context.sample_rate, context.channels
         self.kind = context.format.name.removesuffix("p") if context.format else ""
         self._step = float(self._stream.time_base)
+        self._counted = context.codec.canonical_name in _COUNTED
 
     def _open(self) -> None:
         try:
@@ -116,8 +120,8 @@ class SoundStream:
     @cached_property
     def frames(self) -> int:
         """The samples of each channel."""
-        found = self._frames_by_times()
-        if self._grid is None:
+        found = 0 if self._counted else self._frames_by_times()
+        if not self._counted and self._grid is None:
             return found
         try:
             parts = self._from(found / self.rate - _LEAD_OF_OPUS[0])
@@ -188,7 +192,8 @@ class SoundStream:
         """Yield what is decoded from a packet at or before a time of the sound on, with the number
         of the first sample of each.
         """
-        sought = seconds > 0 and self._options["format"] not in _READ_FROM_START
+        whole = self._counted or self._options["format"] in _READ_FROM_START
+        sought = seconds > 0 and not whole
         grid = self._grid if sought else None
         if sought:
             place = round((self.first + seconds) / self._step)
@@ -201,7 +206,7 @@ class SoundStream:
             if frame.layout.nb_channels != self.channels or frame.sample_rate != self.rate:
                 raise AudioError("it is damaged: its rate or its channels change")
             place = following
-            if frame.pts is not None:
+            if frame.pts is not None and not self._counted:
                 place = self._place(frame)
                 near = following
                 if near is None and grid is not None:
