@@ -21,6 +21,10 @@ def one_program(call):
     return compiled
 
 
-def pytest_configure():
+def compile_calls(setattr):
     for kind in (augment.Transform, augment.Compose, augment.GroupOp):
-        kind.__call__ = one_program(kind.__call__)
+        setattr(kind, "__call__", one_program(kind.__call__))
+
+
+def pytest_configure():
+    compile_calls(setattr)

@@ -349,7 +349,7 @@ def test_cifar_mixes_neighbors_alone(cifar):
     images = data.image[:8]
     for name in ("flip_crop", "trivial"):
         trainer = train_cifar.Trainer(train_cifar.make_arm(name, 2), options, 2, 5)
-        image, soft = trainer.augmented(jax.random.key(0), images, labels)
+        image, soft = jax.jit(trainer.augmented)(jax.random.key(0), images, labels)
         assert image.shape == images.shape
         assert soft.sum(axis=1) == pytest.approx(1)
         np.testing.assert_allclose(soft[2:6], jax.nn.one_hot(labels[2:6], 2), atol=1e-6)

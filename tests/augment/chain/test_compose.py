@@ -293,10 +293,11 @@ def test_a_resample_that_ends_in_an_output_gives_its_values(interpolation, image
         A.RandomRotation(50, interpolation=interpolation, fill=0.3),
     ]
     unit = run(A.Compose([*geometric, A.ToFloat()]), image)
-    for output in (A.Normalize((0.1, 0.2, 0.3), (0.5, 0.25, 0.2), layout="CHW"), A.ToFloat()):
-        together = run(A.Compose([*geometric, output]), image)
-        apart = A.Compose([output])(jax.random.key(0), unit)
-        np.testing.assert_allclose(together, apart, rtol=0, atol=1e-6)
+    normalize = A.Normalize((0.1, 0.2, 0.3), (0.5, 0.25, 0.2), layout="CHW")
+    normalized = run(A.Compose([*geometric, normalize]), image)
+    apart = A.Compose([normalize])(jax.random.key(0), unit)
+    np.testing.assert_allclose(normalized, apart, rtol=0, atol=1e-6)
+    for output, together in ((normalize, normalized), (A.ToFloat(), unit)):
         half = dataclasses.replace(output, dtype="bfloat16")
         halved = run(A.Compose([*geometric, half]), image)
         assert halved.dtype == jnp.bfloat16

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jaxaug import augment as A
+from tests.docstrings import compile_calls
 from tests.images import picture
 
 PAGE = Path(__file__).parents[3] / "docs" / "own_operator.md"
@@ -23,8 +24,10 @@ pytestmark = pytest.mark.training  # a user's session has jax's own promotions
 def page():
     """The names that the page defines."""
     names: dict = {}
-    for block in BLOCKS:
-        exec(compile(block, str(PAGE), "exec"), names)
+    with pytest.MonkeyPatch.context() as patch:
+        compile_calls(patch.setattr)
+        for block in BLOCKS:
+            exec(compile(block, str(PAGE), "exec"), names)
     return names
 
 
@@ -75,7 +78,7 @@ def test_a_choice_costs_one_resample_and_is_each_branch_sequential(page):
     branches = (A.RandomRotation((30, 30)), A.RandomHorizontalFlip(1.0), page["RandomElastic"]())
     one_of = page["OneOf"](branches)
     image = jnp.asarray(picture(0, 24, 32))
-    assert one_of(KEY, image).shape == image.shape
+    assert jax.eval_shape(one_of, KEY, image).shape == image.shape
     chain = A.Compose([one_of, A.RandomRotation(5)])
     assert str(chain.explain(A.ImageInfo((24, 32)))).count("resample ") == 1
     info = A.ImageInfo((24, 32))
@@ -83,7 +86,7 @@ def test_a_choice_costs_one_resample_and_is_each_branch_sequential(page):
     drawn = one_of.draw(KEY, info)
     for number, branch in enumerate(branches):
         params = (jnp.int32(number), drawn.params[1])
-        expected = A.Compose([branch]).apply((drawn.params[1][number],), image)
+        expected = jax.jit(A.Compose([branch]).apply)((drawn.params[1][number],), image)
         difference = np.abs(np.asarray(run(drawn._replace(params=params)), int) - expected)
         assert difference.max() <= 1
 
