@@ -282,7 +282,10 @@ def volume_info(transform: Transform, info: Any) -> VolumeInfo:
     """Return what is known of the volume, which the sample must have."""
     volume = info if isinstance(info, VolumeInfo) else info.volume
     if volume is None:
-        raise ValueError(f"{type(transform).__name__} needs a 'volume', and the sample has none.")
+        raise ValueError(
+            f"{type(transform).__name__} needs a 'volume', and the sample has none: name one so, as"
+            " Renamed(source, {'image': 'volume'}) does."
+        )
     return volume
 
 
