@@ -18,7 +18,7 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.storage.files import DataFile, Patience, Refused, is_remote, pause
 from jaxaug.iterators.sources.storage.held import Held, Memory, errors_at
 from jaxaug.iterators.sources.storage.read import FileReader, Read, allowed_open, read_fully
-from jaxaug.iterators.sources.storage.threads import Threads
+from jaxaug.iterators.sources.storage.threads import LOOK_SECONDS, Threads, check_awaited
 
 _MAX_GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
 _LOCAL_THREADS = 16  # reads of disks under way at a time
@@ -226,14 +226,17 @@ class Staged:
         count = min(len(numbers), self._threads)
         tasks = [self._submit(_each, act, spans, left, outcome) for _ in range(count)]
         pending: set[Future] = set(tasks)
-        while pending:
-            seconds = outcome.last + self._timeout - time.monotonic()
-            if seconds <= 0:
-                break
-            _, pending = wait(pending, seconds)
-        if pending:
-            left.clear()
-            self._abandon_pool()
+        try:
+            while pending:
+                seconds = outcome.last + self._timeout - time.monotonic()
+                if seconds <= 0:
+                    break
+                _, pending = wait(pending, min(seconds, LOOK_SECONDS))
+                check_awaited()
+        finally:
+            if pending:
+                left.clear()
+                self._abandon_pool()
         for task in tasks:
             if not task.cancel() and task not in pending:  # cancelled are those that have not begun
                 task.result()

@@ -5,14 +5,24 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeAlias
+
+from jaxaug.errors import SourceError
 
 _Task: TypeAlias = "tuple[Future, Callable[..., Any], tuple] | None"
 
 
+LOOK_SECONDS = 0.1  # between two looks at whether anybody waits
+
 # Returns True once nobody waits any more for what this thread reads.
 abandoned: ContextVar[Callable[[], bool]] = ContextVar("abandoned", default=lambda: False)
+
+
+def check_awaited() -> None:
+    """Raise SourceError if nobody waits any more for what this thread reads."""
+    if abandoned.get()():
+        raise SourceError("the Loader was closed before its source had answered")
 
 
 class Threads:
@@ -33,9 +43,9 @@ class Threads:
             threading.Thread(target=_work, args=(self._tasks,), name=name, daemon=True).start()
 
     def submit(self, act: Callable[..., Any], *arguments: Any) -> Future:
-        """Return the future of a call."""
+        """Return the future of a call, which sees the context of its caller."""
         future: Future = Future()
-        self._tasks.put((future, act, arguments))
+        self._tasks.put((future, copy_context().run, (act, *arguments)))
         return future
 
     def close(self) -> None:

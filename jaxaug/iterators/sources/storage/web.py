@@ -20,12 +20,12 @@ from urllib.request import getproxies, proxy_bypass
 
 from jaxaug.iterators.sources.storage.connection import Answer, Connection, Damaged
 from jaxaug.iterators.sources.storage.files import pause_after
+from jaxaug.iterators.sources.storage.threads import LOOK_SECONDS, check_awaited
 
 _PIECE_BYTES = 1 << 20  # of an answer, copied at a time at most
 _MAX_REDIRECTS = 5
 _MOVED = (301, 302, 303, 307, 308)
 _MAX_AT_A_TIME = 128  # ranges that one thread waits for
-_LOOK_SECONDS = 0.1  # between two looks at which of them are late
 _IDLE_SECONDS = 60.0  # after which a server may well have closed a connection
 _URL = "/:?#[]@!$&'()*+,;=%~"  # what stays in a URL beside letters: RFC 3986, section 2
 _PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")  # that begins no escape
@@ -128,6 +128,9 @@ class WebStore:
         Returns:
           The seconds that ranges took, by number; infinite for those that took too long, and NaN
           for those that came in another way.
+
+        Raises:
+          SourceError: nobody waits for them any more.
         """
         host, _ = _parts(self._root)
         most = min(len(wanted), _MAX_AT_A_TIME)
@@ -387,9 +390,10 @@ class _Loop:
                 self._waiting.register(connection, selectors.EVENT_READ)
                 self._ask(connection)
             while self._coming:
-                for key, _ in self._waiting.select(_LOOK_SECONDS):
+                for key, _ in self._waiting.select(LOOK_SECONDS):
                     self._advance(self._coming[key.fd])
-                if time.monotonic() > look + _LOOK_SECONDS:
+                if time.monotonic() > look + LOOK_SECONDS:
+                    check_awaited()
                     look = time.monotonic()
                     self._drop_late(look)
         finally:

@@ -7,8 +7,10 @@ import socket
 import sys
 import threading
 import traceback
+import warnings
 import zipfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from email.utils import formatdate
 from types import SimpleNamespace
@@ -22,7 +24,16 @@ from jaxaug import Loader
 from jaxaug._pack import pack_files
 from jaxaug.decode import Image
 from jaxaug.errors import SourceError
-from jaxaug.iterators import Coco, Concat, FileList, ImageFolder, InMemory, PairedFolders, Subset
+from jaxaug.iterators import (
+    Blocks,
+    Coco,
+    Concat,
+    FileList,
+    ImageFolder,
+    InMemory,
+    PairedFolders,
+    Subset,
+)
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
 from jaxaug.iterators.sources.storage import files as files_module
@@ -185,6 +196,38 @@ def test_a_server_that_hangs_holds_up_no_other(server, monkeypatch):
         ended.set()
         waiting.join(60)
         assert not waiting.is_alive()
+
+
+@pytest.mark.parametrize("order", [False, Blocks(40, run=5, lanes=4)])
+def test_close_does_not_wait_for_a_server_that_hangs(server, monkeypatch, order):
+    """Neither for reads of threads nor for those ahead of their batches."""
+    handler, url = server
+    take_client(monkeypatch, "sockets")
+    handler.contents["/a.tar"] = containers.tar(containers.labelled_files(40))
+    hanging, ended = threading.Event(), threading.Event()
+    source = WebDataset(url + "/a.tar", timeout=800)
+    options = {"shuffle": order, "sharding": one_device(), "decode": Image((32, 48))}
+    loader = Loader(source, 4, **options)
+    answer = handler.answer
+
+    def hang(self, body):
+        hanging.set()
+        assert ended.wait(60)
+        answer(self, body)
+
+    monkeypatch.setattr(handler, "answer", hang)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            batch = pool.submit(next, loader)
+            assert hanging.wait(30)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # of threads that have not ended
+                loader.close()
+            assert not ended.is_set()
+            with pytest.raises(ValueError, match="closed"):
+                batch.result(60)
+    finally:
+        ended.set()
 
 
 @pytest.mark.parametrize("asked, seconds", [("2", 2.0), ("\u00b2", 0.0), ("soon", 0.0), ("", 0.0)])

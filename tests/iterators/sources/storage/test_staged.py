@@ -209,7 +209,7 @@ class Stalls:
         with self._lock:
             if len(left) == self._hanging:
                 self._hanging = 0
-                self.now += seconds
+                self.now += 1000 * seconds  # which are up to the next look at who waits
         return done, left
 
 

@@ -1,14 +1,17 @@
 """Ranges of files of web servers by sockets, from servers that do not answer as they should."""
 
+import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.storage import web
 from jaxaug.iterators.sources.storage.files import DataFile
 from jaxaug.iterators.sources.storage.remote import RemoteReader
+from jaxaug.iterators.sources.storage.threads import abandoned
 from jaxaug.iterators.sources.storage.web import Failed, WebStore
 from tests.iterators.sources.packed.test_remote import Server, serving
 
@@ -168,6 +171,22 @@ def test_a_server_that_trickles_does_not_hold_up_one_thread(server, monkeypatch)
             assert found.result(timeout=60) == [False] * 8
         finally:
             over.set()
+
+
+def test_one_thread_waits_for_no_range_that_nobody_awaits(server, monkeypatch):
+    handler, url = server
+    store, over = WebStore(url, 600.0), threading.Event()
+    ranges, _ = many(store)
+    open_connections(url, 40)
+    monkeypatch.setattr(handler, "answer", lambda self, body: over.wait(60))
+    try:
+        seen = contextvars.copy_context()
+        seen.run(abandoned.set, lambda: True)
+        with pytest.raises(SourceError, match="the Loader was closed before"):
+            seen.run(store.read_many, ranges, lambda size: 600.0)
+        assert not over.is_set()
+    finally:
+        over.set()
 
 
 def test_what_comes_unasked_is_no_answer_to_one_thread(server, monkeypatch):
