@@ -36,7 +36,7 @@ class Audio(ColumnDecoder):
     """Clips of sounds: the description that `Loader(decode=)` takes, and sources declare.
 
     A column of encoded sounds, WAV (also RF64 and W64, A-law, mu-law, ADPCM), AIFF, AU, CAF,
-    SPHERE, FLAC, MP3, Ogg Vorbis, Opus, AAC, M4A, WMA, or videos in any container of
+    SPHERE, FLAC, MP3, Ogg Vorbis, Opus, AAC, M4A, WMA, AC-3, AMR, or videos in any container of
     `decode_video`, by content, becomes `<name>` float32[B, N] in [-1, 1], or [B, N,
     channels], "<name>_length" int32[B], how many of the N samples are sound, "<name>_start"
     float32[B], where the clip begins in seconds, and "<name>_rate" int32[B], the rate of the

@@ -29,7 +29,7 @@ def decode_audio(
 
     Args:
       data: the bytes of a file: WAV, AIFF, AU, CAF, SPHERE, FLAC, MP3, Ogg Vorbis, Opus, AAC,
-        M4A, WMA or a video, by content; see `decode.Audio` for what each needs.
+        M4A, WMA, AC-3, AMR or a video, by content; see `decode.Audio` for what each needs.
       start: where the window begins, in seconds.
       seconds: its length, of which what lies behind the end of the sound is left out; None for all
         that follows.

@@ -6,6 +6,7 @@ from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.audio import chunks, mp3, ogg, opus
 from jaxaug.decode.audio.facts import AudioError, Header
 from jaxaug.decode.audio.libraries import soundfile
+from jaxaug.decode.audio.raw import raw_stream
 from jaxaug.decode.audio.stream import stream_header
 from jaxaug.decode.video.container import container_at
 
@@ -62,12 +63,11 @@ def _known(start: bytes, data: memoryview) -> Header:
     for begin, read in _BY_NAME.items():
         if start.startswith(begin):
             return read(data)
-    if len(start) > 1 and start[0] == 0xFF and start[1] & 0xF6 == 0xF0:
-        return stream_header(data)  # AAC
-    if start[:3] == b"ID3":
-        behind = data[mp3.behind_tags(data) :]
-        if bytes(behind[:4]) == b"fLaC":
-            return _flac(behind)
+    behind = data[mp3.behind_tags(data) :]
+    if raw_stream(bytes(behind[:16])):
+        return stream_header(data)  # AAC, AC-3, AMR
+    if start[:3] == b"ID3" and bytes(behind[:4]) == b"fLaC":
+        return _flac(behind)
     if start[:3] == b"ID3" or (start[0] == 0xFF and len(start) > 1 and start[1] & 0xE0 == 0xE0):
         stream = mp3.find_frames(data)
         # miniaudio decodes to 16 bits.
@@ -75,8 +75,8 @@ def _known(start: bytes, data: memoryview) -> Header:
     if container_at(data) is not None:
         return stream_header(data)
     raise AudioError(
-        "it is no WAV, RF64, W64, AIFF, AU, CAF, SPHERE, FLAC, MP3, Ogg Vorbis, Opus, AAC or M4A:"
-        f" it begins with {start[:4]!r}"
+        "it is no WAV, RF64, W64, AIFF, AU, CAF, SPHERE, FLAC, MP3, Ogg Vorbis, Opus, AAC, M4A,"
+        f" AC-3 or AMR: it begins with {start[:4]!r}"
     )
 
 

@@ -12,6 +12,8 @@ import numpy as np
 from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.audio.facts import AudioError, Header
 from jaxaug.decode.audio.libraries import av
+from jaxaug.decode.audio.mp3 import behind_tags
+from jaxaug.decode.audio.raw import check_end, raw_stream
 from jaxaug.decode.video.container import find_container
 from jaxaug.errors import DecodeError
 
@@ -23,6 +25,9 @@ _READ_FROM_START = ("mpeg", "ogg")  # a seek may end within a packet, or tell wr
 # Codecs the times of whose packets are not those of the samples that come of them, as parts of a
 # frame lie in the packet before it: these samples are counted from the first one.
 _COUNTED = ("wmav1", "wmav2", "wmapro", "wmalossless", "wmavoice")
+# Streams that are decoded from the start: the times of AC-3 are rounded, each from the one before,
+# and AMR keeps a state.
+_RAW_COUNTED = ("ac3", "eac3", "amr")
 _MAX_PLANES = 7  # behind more of them PyAV takes what lies there for another one, and crashes
 _LOOKED_AT = 4  # frames, whose length is that of all but the first
 # Seconds within which packets follow each other: Matroska rounds to 1 ms, and of the frames that
@@ -38,11 +43,9 @@ def container_of(data: memoryview) -> str:
     Raises:
       AudioError: it is none, or is cut.
     """
-    head = bytes(data[:4])
-    if head == b"caff":
-        return "caf"
-    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0:
-        return "aac"
+    if name := raw_stream(bytes(data[:16])):
+        check_end(data, name)
+        return name
     try:
         return find_container(data)
     except DecodeError as error:
@@ -79,6 +82,7 @@ class SoundStream:
     """
 
     def __init__(self, data: memoryview):
+        data = data[behind_tags(data) :]
         self._data = data
         self._failures = av().FFmpegError
         self._options: dict[str, Any] = {"format": container_of(data), "buffer_size": _IO_BYTES}
@@ -89,7 +93,9 @@ class SoundStream:
         self.rate, self.channels = context.sample_rate, context.channels
         self.kind = context.format.name.removesuffix("p") if context.format else ""
         self._step = float(self._stream.time_base)
-        self._counted = context.codec.canonical_name in _COUNTED
+        self._counted = (
+            context.codec.canonical_name in _COUNTED or self._options["format"] in _RAW_COUNTED
+        )
 
     def _open(self) -> None:
         try:

@@ -46,6 +46,7 @@ _SOUNDS = (
     ".sph",
 )
 _SOUNDS += (".flac", ".mp3", ".ogg", ".oga", ".opus", ".aac", ".m4a", ".wma")
+_SOUNDS += (".ac3", ".eac3", ".amr", ".awb")
 _MAX_SHOWN_NAMES = 5  # names in an error
 _PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 

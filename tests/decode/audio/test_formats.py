@@ -243,6 +243,34 @@ def test_sounds_of_other_containers(codec, container):
         np.testing.assert_allclose(window, whole[start : start + 5000], rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize(
+    "codec, container, rate",
+    [("ac3", "ac3", 44_100), ("eac3", "eac3", 44_100), ("libopencore_amrnb", "amr", 8000)],
+)
+def test_streams_without_a_container(codec, container, rate):
+    data = by_ffmpeg(wave(1, 3 * rate, 1, rate), rate, codec, container)
+    with av.open(io.BytesIO(data)) as file:
+        expected = np.concatenate([frame.to_ndarray() for frame in file.decode(audio=0)], axis=1).T
+    header, whole = all_of(data)
+    assert (header.rate, header.channels, header.frames) == (rate, 1, len(expected))
+    scale = np.abs(expected).max() / np.abs(whole).max() if expected.dtype.kind == "i" else 1
+    np.testing.assert_allclose(whole * scale, expected, rtol=0, atol=1e-6 * scale)
+    for start in (1, rate, 2 * rate + 777):
+        window = read_window(memoryview(data), header, start, start + 1500, exact=False)
+        np.testing.assert_array_equal(window, whole[start : start + 1500])
+    for end in (len(data) - 5, len(data) * 2 // 3 + 20):
+        with pytest.raises(AudioError, match=r"cut off: its frame at byte|FFmpeg cannot read it"):
+            all_of(data[:end])
+
+
+def test_aac_behind_a_tag():
+    data = by_ffmpeg(wave(1, 30_000), 16_000, "aac", "adts")
+    tag = b"ID3\x04\x00\x00\x00\x00\x02\x00" + bytes(256)
+    header, whole = all_of(tag + data)
+    assert header == read_header(memoryview(data))
+    np.testing.assert_array_equal(whole, all_of(data)[1])
+
+
 def test_eight_channels_of_ffmpeg():
     """PyAV crashes on arrays of more than seven planes."""
     samples = np.round(wave(1, 9000, 8) * 2**15) / 2**15

@@ -1,0 +1,58 @@
+"""Streams of sound without a container: which one some bytes are, and whether all are there.
+
+References: ETSI TS 102 366 (AC-3 and E-AC-3); RFC 4867 section 5 (AMR).
+"""
+
+from jaxaug.decode.audio.facts import AudioError
+
+_BEGINNINGS = {b"caff": "caf", b"#!AMR": "amr"}
+_AC3_SYNC = b"\x0bw"
+_HEAD = 6  # bytes that tell the length of a frame
+_AC3 = 10  # the last version of AC-3; later ones are E-AC-3
+_KILOBITS = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 576, 640)
+
+
+def raw_stream(start: bytes) -> str:
+    """Return FFmpeg's name of a stream of sound by its first bytes, "" for none.
+
+    Example:
+      >>> raw_stream(b"#!AMR-WB"), raw_stream(b"RIFF")
+      ('amr', '')
+    """
+    for begin, name in _BEGINNINGS.items():
+        if start.startswith(begin):
+            return name
+    if len(start) > 1 and start[0] == 0xFF and start[1] & 0xF6 == 0xF0:
+        return "aac"
+    if start[:2] == _AC3_SYNC and len(start) > 5:
+        return "ac3" if start[5] >> 3 <= _AC3 else "eac3"
+    return ""
+
+
+def check_end(data: memoryview, name: str) -> None:
+    """Raise AudioError where the last frame of AC-3 or E-AC-3 is cut, which FFmpeg would not tell.
+
+    Args:
+      data: the file.
+      name: as `raw_stream` has it.
+    """
+    if name not in ("ac3", "eac3"):
+        return
+    place = 0
+    while bytes(data[place : place + 2]) == _AC3_SYNC:
+        head = bytes(data[place : place + _HEAD])
+        size = _ac3_bytes(head) if len(head) == _HEAD else _HEAD
+        if place + size > len(data):
+            raise AudioError(f"it is cut off: its frame at byte {place} has {size} bytes")
+        place += size
+
+
+def _ac3_bytes(head: bytes) -> int:
+    """Return the bytes of a frame by its first six."""
+    if head[5] >> 3 > _AC3:
+        return 2 * (((head[2] & 7) << 8 | head[3]) + 1)
+    rate, code = head[4] >> 6, head[4] & 63
+    if rate == 3 or code >> 1 >= len(_KILOBITS):
+        raise AudioError("it is damaged: a header of AC-3 tells of no rate")
+    kilobits = _KILOBITS[code >> 1]
+    return 2 * (2 * kilobits, kilobits * 320 // 147 + (code & 1), 3 * kilobits)[rate]
