@@ -358,9 +358,12 @@ def _check_kind(transform: Any, argument: str) -> None:
         raise TypeError(
             f"{name} mixes several images: give it to Loader(batch_transform=...); {choice}."
         )
+    if isinstance(transform, list):
+        raise TypeError(f"`{argument}` holds the list {transform!r}: make a `Compose` of it.")
     if not isinstance(transform, Transform):
         raise TypeError(
             f"`{argument}` must be jaxaug transforms, got {transform!r}: wrap a function in"
-            " `Lambda`; MultiView and Frames stand for a whole chain."
+            " `Lambda`; MultiView and Frames stand for a whole chain, beside which operators in"
+            " time are called, in a function of (key, sample)."
         )
     transform.check()

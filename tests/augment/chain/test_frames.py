@@ -201,8 +201,11 @@ def test_what_is_refused():
         A.Frames(CHAIN, per_frame=2)
     with pytest.raises(ValueError, match=r"`entries` must be a list of names .* got 'labels'"):
         A.Frames(CHAIN, entries="labels")
-    with pytest.raises(TypeError, match="MultiView and Frames stand for a whole chain"):
-        A.Compose([clip])
+    for beside in (clip, A.RandomTemporalReversal()):
+        with pytest.raises(TypeError, match="Frames stand for a whole chain, beside which operat"):
+            A.Compose([beside])
+    with pytest.raises(TypeError, match=r"holds the list .*: make a `Compose` of it"):
+        A.Frames([A.RandomHorizontalFlip()])  # pyright: ignore[reportArgumentType]
 
 
 def test_a_coin_leaves_what_all_frames_share_alone():

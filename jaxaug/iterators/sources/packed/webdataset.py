@@ -230,7 +230,10 @@ class WebDataset(PackedSource):
             listed = _listed(parts, self._image) if self._several else []
             extension = next((name for name in listed or self._image if name in parts), None)
             if extension is None:
-                hint = "members of one record must follow each other"
+                hint = (
+                    "members of one record must follow each other, and other extensions be named, "
+                    "by `image` or `video`"
+                )
                 if any(name.rpartition(".")[2] in self._image for name in parts):
                     hint = "a name's key ends at its first dot"
                 what = f"has no {self._main} {self._image}; it has {sorted(parts)}: {hint}"

@@ -196,7 +196,8 @@ def test_braces_are_those_of_bash(tmp_path, braces):
         ({"a.txt": b"1"}, r"'a' has no image \['jpg', 'jpeg'.*it has \['txt'\]"),
         (
             {"a.jpg": b"1", "b.jpg": b"2", "a.cls": b"3"},
-            r"'a' has no image .* it has \['cls'\]: members of one record must follow each other",
+            r"'a' has no image .* it has \['cls'\]: members of one record must follow each other, "
+            "and other extensions be named, by `image` or `video`",
         ),
         (
             {"img.0001.jpg": b"1", "img.0002.jpg": b"2"},
