@@ -7,6 +7,7 @@ import jax
 import pytest
 
 from jaxaug import _doctor
+from jaxaug._warn import warn_once
 from jaxaug.decode import Decoder
 from jaxaug.decode.image import decoder as decoder_module
 from jaxaug.decode.native import cuda, libnvjpeg, load_library
@@ -48,11 +49,11 @@ def test_a_gpu_whose_engines_cannot_be_used_is_a_warning_at_the_callers_line(
     monkeypatch.setattr(
         decoder_module, "_check_devices", lambda devices: [SimpleNamespace(platform="gpu")]
     )
-    decoder_module.warn_once.cache_clear()
+    warn_once.cache_clear()
     through_a_loader = {"__name__": "jaxaug.iterators.loader.loader", "Decoder": Decoder}
     exec("def make(*arguments):\n    return Decoder(*arguments)", through_a_loader)
     for make in (Decoder, through_a_loader["make"]):
-        decoder_module.warn_once.cache_clear()
+        warn_once.cache_clear()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for _ in range(2):

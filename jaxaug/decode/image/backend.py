@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
+from jaxaug._warn import warn_once
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image.parse.headers import Headers
 
@@ -58,3 +59,8 @@ class Backend(Protocol):
     def close(self) -> None:
         """Stop the threads and free the buffers; no call follows."""
         ...
+
+
+def warn_of_host(error: Exception) -> None:
+    """Warn that images are decoded on the host where engines were asked for, if there are any."""
+    warn_once(f"jaxaug decodes on the host, because the GPU's JPEG engines cannot be used: {error}")

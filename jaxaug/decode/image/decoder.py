@@ -17,11 +17,11 @@ from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._install import install_gpu_command
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Device
-from jaxaug._warn import precision_warning, warn_once, warn_user
+from jaxaug._warn import precision_warning, warn_user
 from jaxaug.decode._column import Decoded, release_nothing
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded, ImageBatch
-from jaxaug.decode.image.backend import Backend, DecodedPixels
+from jaxaug.decode.image.backend import Backend, DecodedPixels, warn_of_host
 from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.deep.gpu import decode_by
 from jaxaug.decode.image.form import PixelForm, pixel_form
@@ -459,16 +459,16 @@ def _make_backend(
     from jaxaug.decode.native.libnvjpeg import NvjpegError
     from jaxaug.decode.native.load_library import LibraryError
 
+    canvas_shape = (*canvas, form.count)
+    # Its threads start with its first batch.
+    host = None if backend == "nvjpeg" else HostBackend(devices, canvas, num_threads, form)
     try:
-        canvas_shape = (*canvas, form.count)
-        return "nvjpeg", NvjpegBackend(devices, canvas_shape, num_threads, deterministic)
+        return "nvjpeg", NvjpegBackend(devices, canvas_shape, num_threads, deterministic, host)
     except (LibraryError, NvjpegError, CudaError) as error:
-        if backend == "nvjpeg":
+        if host is None:
             raise
-        warn_once(
-            f"jaxaug decodes on the host, because the GPU's JPEG engines cannot be used: {error}"
-        )
-        return "host", HostBackend(devices, canvas, num_threads, form)
+        warn_of_host(error)
+        return "host", host
 
 
 def _begin_thread(ordinal: int) -> None:

@@ -19,8 +19,8 @@ import simplejpeg
 from PIL import Image
 
 from jaxaug import Loader, augment
+from jaxaug._warn import warn_once
 from jaxaug.decode import Decoder, Encoded, decode_image, read_headers
-from jaxaug.decode.image import decoder as decoder_module
 from jaxaug.decode.image.nvjpeg import canvas_buffers, image_slots, nvjpeg_backend
 from jaxaug.decode.image.nvjpeg.batched_decoder import BatchedDecoder
 from jaxaug.decode.image.nvjpeg.canvas_buffers import CanvasBuffer
@@ -828,7 +828,7 @@ def test_deterministic_pixels_without_engines_do_not_depend_on_the_batch(gpu, mo
     monkeypatch.setattr(libnvjpeg, "create_handle", no_engines)
     with pytest.raises(ImportError, match=r"no JPEG engines.*'auto' or 'host'"):
         Decoder(CANVAS, "nvjpeg", gpu, deterministic=True)
-    decoder_module.warn_once.cache_clear()
+    warn_once.cache_clear()
     images = [encode(noisy(seed), quality=90, subsampling=seed % 3) for seed in range(128)]
     with pytest.warns(RuntimeWarning, match="jaxaug decodes on the host.*no JPEG engines"):
         decoder = Decoder(CANVAS, "auto", gpu, deterministic=True)

@@ -1,5 +1,6 @@
 """Several GPUs, the end of a Decoder, and errors of the nvJPEG backend."""
 
+import enum
 import gc
 import threading
 import time
@@ -11,11 +12,14 @@ import numpy as np
 import pytest
 
 from jaxaug import _hardware_queues
+from jaxaug._warn import warn_once
 from jaxaug.decode import Decoder, Encoded
 from jaxaug.decode.image import decoder as decoder_module
+from jaxaug.decode.image.host.host_backend import HostBackend
 from jaxaug.decode.image.nvjpeg import canvas_buffers, nvjpeg_backend
 from jaxaug.decode.image.nvjpeg.host_threads import HostThreads
 from jaxaug.decode.native import cuda
+from jaxaug.decode.native.cuda import CudaError
 from jaxaug.decode.native.libnvjpeg import NvjpegError
 from jaxaug.errors import DecodeError
 from tests.decode.fake_gpu import CANVAS, HostBuffer, HostResampler, check, decoder, turned
@@ -171,6 +175,44 @@ def test_engines_start_beside_what_their_maker_does_next(gpu, monkeypatch):
     assert gpu.samplings == [0x22111100]  # the states of 4:2:0, before the first image
 
 
+@pytest.mark.parametrize("falls_back", [True, False])
+def test_cuda_that_fails_while_the_engines_start(gpu, monkeypatch, falls_back):
+    """The handle is freed, and the host decodes where it may."""
+    freed = []
+    error = CudaError("cudaModuleLoad", GpuError.OUT)
+
+    def fails(channels):
+        raise error
+
+    def make(backend, devices, canvas, form, num_threads, deterministic):
+        host = HostBackend(devices, canvas, num_threads, form) if falls_back else None
+        shape = (*canvas, form.count)
+        made = nvjpeg_backend.NvjpegBackend(devices, shape, num_threads, deterministic, host)
+        return "nvjpeg", made
+
+    monkeypatch.setattr("jaxaug.decode.image.decoder._make_backend", make)
+    monkeypatch.setattr(nvjpeg_backend, "compile_resampler", fails)
+    monkeypatch.setattr(nvjpeg_backend.libnvjpeg, "destroy", lambda name, made: freed.append(name))
+    warn_once.cache_clear()
+    with decoder() as decode:
+        if falls_back:
+            with pytest.warns(RuntimeWarning, match="decodes on the host.*cudaModuleLoad: OUT"):
+                check(decode, jpegs(4))
+            check(decode, jpegs(4))
+            assert decode.stats["host"] == 8 and decode.stats["device_bytes"] == 0
+        else:
+            for _ in range(2):
+                with pytest.raises(CudaError, match="cudaModuleLoad: OUT"):
+                    decode.decode(jpegs(4))
+    assert freed == ["nvjpegDestroy"]
+
+
+class GpuError(enum.IntEnum):
+    """Of CUDA."""
+
+    OUT = 2
+
+
 def test_columns_of_any_integers_reach_the_engines_as_their_own_kind(gpu):
     encoded = Encoded.from_bytes(jpegs(3))
     others = Encoded(
@@ -265,7 +307,7 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
     monkeypatch.setattr(
         decoder_module, "_check_devices", lambda devices: GpuLike.of(jax.devices("cpu")[:1])
     )
-    decoder_module.warn_once.cache_clear()
+    warn_once.cache_clear()
     with pytest.warns(RuntimeWarning, match="jaxaug decodes on the host.*no JPEG engines"):
         with Decoder(CANVAS, deterministic=True) as decode:
             assert decode.backend == "host"

@@ -43,7 +43,7 @@ from jaxaug._nvrtc import is_available
 from jaxaug._typing import Device
 from jaxaug.decode._column import release_nothing
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.image.backend import DecodedPixels
+from jaxaug.decode.image.backend import Backend, DecodedPixels, warn_of_host
 from jaxaug.decode.image.nvjpeg.batched_decoder import MAX_RUNNING_CALLS, BatchedDecoder
 from jaxaug.decode.image.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
 from jaxaug.decode.image.nvjpeg.dispatch import (
@@ -392,6 +392,8 @@ class NvjpegBackend:
       canvas_shape: (H, W, channels); 3 channels for RGB, 1 for luma.
       num_threads: host threads for all GPUs together.
       deterministic: see the text of the module.
+      instead: decodes all batches where CUDA fails while the GPUs start, which it closes, too; None
+        for an error of each batch.
 
     Raises:
       LibraryError, NvjpegError, CudaError: nvJPEG or CUDA cannot be used here.
@@ -407,8 +409,10 @@ class NvjpegBackend:
         canvas_shape: tuple[int, int, int],
         num_threads: int,
         deterministic: bool,
+        instead: Backend | None = None,
     ):
         warn_if_late()
+        self._instead = instead
         # Imported before threads are, in which the GPUs start: the caller's may import the same.
         cuda.core()
         is_available()
@@ -435,7 +439,7 @@ class NvjpegBackend:
                 handle = _make_handle(deterministic)
                 # Beside what the caller does until the first batch: a Loader compiles.
                 start = functools.partial(
-                    Gpu, device, handle, canvas_shape, threads_per_gpu, num_helpers
+                    _start, device, handle, canvas_shape, threads_per_gpu, num_helpers
                 )
                 self._starts.append(self._pool.submit(start))
 
@@ -445,16 +449,29 @@ class NvjpegBackend:
         return [start.result() for start in self._starts]
 
     @functools.cached_property
+    def _can_decode(self) -> bool:
+        """True once all GPUs have started, False if they cannot and there is another backend."""
+        try:
+            return bool(self._gpus)
+        except cuda.CudaError as error:
+            if self._instead is None:
+                raise
+            warn_of_host(error)
+            return False
+
+    @functools.cached_property
     def _max_slot_bytes(self) -> int:
         return min(gpu.max_slot_bytes for gpu in self._gpus)  # memory may differ
 
     @property
     def bytes_held(self) -> int:
         """The memory that canvases and slots take now on all GPUs."""
-        return sum(gpu.bytes_held for gpu in self._gpus)
+        return sum(gpu.bytes_held for gpu in self._gpus) if self._can_decode else 0
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedPixels:
         """Decode the good rows; see `Backend`. Up to `in_flight` calls run at once."""
+        if self._instead is not None and not self._can_decode:
+            return self._instead.decode(encoded, headers, size)
         with cuda.on_device(self._first_ordinal):  # the caller's device is current afterwards
             rows_per_gpu = len(headers.kind) // len(self._gpus)
             if not rows_per_gpu:
@@ -536,6 +553,18 @@ class NvjpegBackend:
     def close(self) -> None:
         """Stop the threads and free the buffers."""
         self._finalizer()
+        if self._instead is not None:
+            self._instead.close()
+
+
+def _start(device: Device, handle: Any, *arguments: Any) -> Gpu:
+    """Return a GPU, which has the handle then; without it the handle is freed."""
+    try:
+        return Gpu(device, handle, *arguments)
+    except BaseException:
+        with cuda.on_device(device.local_hardware_id or 0):
+            libnvjpeg.destroy("nvjpegDestroy", handle)
+        raise
 
 
 def _close(starts: list[Future[Gpu]], pool: ThreadPoolExecutor, process: int) -> None:
