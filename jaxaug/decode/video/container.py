@@ -150,6 +150,12 @@ def _claimed(tables: dict[bytes, memoryview]) -> int:
     return chunks * longest // _JOINED
 
 
+def is_encrypted(data: memoryview) -> bool:
+    """Return True where the frames of a track of MP4 are: ISO/IEC 23001-7 section 4.1."""
+    boxes = itertools.islice(_boxes_below(data), _MAX_INNER_BOXES)
+    return any(kind == b"stsd" and content[12:16] == b"encv" for kind, content in boxes)
+
+
 def is_mirrored(data: memoryview, track: int) -> bool:
     """Return True where the matrix of a track of MP4 reflects it: ISO 14496-12 section 8.3.2."""
     boxes = find_track(data, track)

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxaug._install import install_command
 from jaxaug.decode._memory_file import MemoryFile
-from jaxaug.decode.video.container import find_container, is_mirrored
+from jaxaug.decode.video.container import find_container, is_encrypted, is_mirrored
 from jaxaug.decode.video.fields import SecondFields
 from jaxaug.decode.video.picture_headers import is_hidden, is_predicted
 from jaxaug.decode.video.references import References
@@ -103,6 +103,8 @@ class VideoFile:
     def _read(self, max_pixels: int) -> Table:
         """Open the file and return its table."""
         kind = find_container(self._data)
+        if kind == "mov" and is_encrypted(self._data):
+            raise DecodeError("it is encrypted: decrypt it, as by `ffmpeg -decryption_key`")
         av = import_av()
         options: dict[str, Any] = {"format": kind, "options": {"max_pixels": str(max_pixels)}}
         if int(av.__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
