@@ -65,6 +65,8 @@ class Window(Intensity):
 class Standardize(Intensity):
     """Bring every volume to a mean of 0 and a standard deviation of 1; of channels, each.
 
+    Voxels that are NaN or infinite are not counted, and stay.
+
     Args:
       nonzero: True takes the mean and the deviation of the voxels that are not 0, and leaves the
         others 0: those of a head without the air about it.
@@ -86,15 +88,16 @@ class Standardize(Intensity):
         return jnp.stack([self._standardized(volume[..., c]) for c in range(volume.shape[3])], 3)
 
     def _standardized(self, volume: Array) -> Array:
-        counted = volume != 0 if self.nonzero else jnp.ones(volume.shape, bool)
+        finite = jnp.isfinite(volume)
+        counted = finite & (volume != 0) if self.nonzero else finite
         share = _mean(counted.astype(jnp.float32))
-        mean = _mean(volume) / jnp.maximum(share, _SILENT)
+        mean = _mean(jnp.where(counted, volume, 0.0)) / jnp.maximum(share, _SILENT)
         centered = jnp.where(counted, volume - mean, 0.0)
         variance = _mean(centered * centered) / jnp.maximum(share, _SILENT)
         varies = variance > _SILENT**2
         # The slope of a root at 0 is infinite: it is taken where there is a deviation alone.
         deviation = jnp.sqrt(jnp.where(varies, variance, 1.0))
-        return jnp.where(varies, centered / deviation, 0.0)
+        return jnp.where(finite, jnp.where(varies, centered / deviation, 0.0), volume)
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,8 @@ class Equalize(Intensity):
 
     The range of the values is cut into `bins`. The center of each becomes its share in the order of
     the voxels, (n - n0) / (N - n0) of those up to it, with n0 in the first of N, and between two
-    centers it is linear. A volume of one value becomes 0.
+    centers it is linear. A volume of one value becomes 0. Voxels that are NaN or infinite are not
+    counted, and stay.
 
     Args:
       bins: of the histogram, at least 2.
@@ -132,7 +136,8 @@ class Equalize(Intensity):
         return jnp.stack([self._equalized(volume[..., c]) for c in range(volume.shape[3])], 3)
 
     def _equalized(self, volume: Array) -> Array:
-        counted = volume != 0 if self.nonzero else jnp.ones(volume.shape, bool)
+        finite = jnp.isfinite(volume)
+        counted = finite & (volume != 0) if self.nonzero else finite
         low = lax.stop_gradient(jnp.min(jnp.where(counted, volume, jnp.inf)))
         high = lax.stop_gradient(jnp.max(jnp.where(counted, volume, -jnp.inf)))
         varies = high > low
@@ -144,7 +149,7 @@ class Equalize(Intensity):
         ranks = jnp.cumsum(counts, dtype=jnp.int32) - counts[0]
         shares = ranks.astype(jnp.float32) / jnp.maximum(ranks[-1], 1).astype(jnp.float32)
         equalized = jnp.where(counted, _between_bins(barrier(shares), place - 0.5), 0.0)
-        return jnp.where(varies, equalized, 0.0)
+        return jnp.where(finite, jnp.where(varies, equalized, 0.0), volume)
 
 
 def _counts_added(index: Array, bins: int) -> Array:
@@ -195,7 +200,7 @@ class Gamma(Intensity):
         """Return the powers."""
         size = jnp.abs(volume)
         power = jnp.exp(params * jnp.log(jnp.where(size > 0, size, 1.0)))
-        return jnp.where(size > 0, jnp.sign(volume) * power, 0.0)
+        return jnp.where(size > 0, jnp.sign(volume) * power, size)  # 0, or no number
 
 
 @dataclass(frozen=True)

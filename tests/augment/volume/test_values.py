@@ -263,6 +263,27 @@ def test_a_flat_histogram_is_that_of_its_formula(nonzero):
     np.testing.assert_array_equal(vol.Equalize()(KEY, jnp.full((2, 3, 4), 7.0)), 0)
 
 
+@pytest.mark.parametrize("nonzero", [False, True])
+@pytest.mark.parametrize("kind", [vol.Equalize, vol.Standardize])
+def test_voxels_that_are_no_numbers_stay_and_are_not_counted(kind, nonzero):
+    """As of a mean of several images, where none has a value."""
+    given = np.where(VOLUME > 0.4, 900 * VOLUME - 100, 0).astype(np.float32)
+    odd = np.zeros(SHAPE, bool)
+    odd[1, 2, :3] = True
+    with_odd = np.where(odd, np.nan, given)
+    with_odd[1, 2, 0] = np.inf
+    op = jax.jit(kind(nonzero=nonzero))
+    out = np.asarray(op(KEY, with_odd))
+    np.testing.assert_array_equal(out[odd], with_odd[odd])
+    alone = op(KEY, given[~odd].reshape(1, 1, -1))
+    np.testing.assert_allclose(out[~odd], np.ravel(alone), rtol=0, atol=ATOL)
+
+
+def test_the_power_of_no_number_is_none():
+    out = np.asarray(vol.Gamma()(KEY, jnp.array([[[np.nan, 0.5, 0.0]]])))
+    np.testing.assert_array_equal(np.isnan(out), [[[True, False, False]]])
+
+
 def test_counts_by_order_are_counts():
     index = jnp.asarray(RNG.integers(0, 9, (5, 6, 7)))
     expected = np.bincount(np.ravel(index), minlength=9)[:8]
