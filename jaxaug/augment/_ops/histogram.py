@@ -3,7 +3,7 @@
 The pure functions take float images [H, W, C] in [0, 1] and decide on the nearest of the 256
 levels, so that a float image gives what its 8-bit form gives; of uint16 images on 65536, but for
 equalize, which nobody defines there. Histograms count integers: their sums are the same in any
-order.
+order. NaN counts as level 0.
 """
 
 import math
@@ -46,7 +46,7 @@ def equalize(image: Array, size: Any = None) -> Array:
     (h[0] + ... + h[v - 1] + s // 2) // s. Where s is 0 the channel stays.
 
     Args:
-      image: float [H, W, C] in [0, 1].
+      image: float [H, W, C] in [0, 1]; NaN counts as 0.
       size: int32[2], the used (height, width) of a canvas; None uses all of it.
 
     Returns:
@@ -82,7 +82,7 @@ def autocontrast(image: Array, size: Any = None, levels: int = LEVELS) -> Array:
     stays.
 
     Args:
-      image: float [H, W, C] in [0, 1].
+      image: float [H, W, C] in [0, 1]; NaN counts as 0.
       size: int32[2], the used (height, width) of a canvas; None uses all of it.
       levels: static, 256 or 65536.
 
@@ -119,7 +119,7 @@ def clahe(
     takes the curves of the four tiles about it, mixed bilinearly.
 
     Args:
-      image: float [H, W, C] in [0, 1].
+      image: float [H, W, C] in [0, 1]; NaN counts as 0.
       clip_limit: above 0, of a tile's mean count; 1 changes contrast little, 40 much.
       tile_grid_size: static, the tiles in a column and in a row.
       size: int32[2], the used (height, width) of a canvas; None uses all of it.

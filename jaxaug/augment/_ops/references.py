@@ -157,7 +157,8 @@ def match_histogram(image: Array, curves: Array, blend: Scalar, size: Any = None
     A level takes the value below which the same share of the reference lies.
 
     Args:
-      image: float [H, W, C] in [0, 1], whose shares are those of its levels of 8 bits.
+      image: float [H, W, C] in [0, 1], whose shares are those of its levels of 8 bits; NaN counts
+        as 0.
       curves: float[C, quantiles], values of the reference at even shares from 0 to 1.
       blend: the weight of the matched image, in [0, 1].
       size: int32[2], the used (height, width) of a canvas; None uses all of it.
