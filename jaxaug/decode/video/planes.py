@@ -80,6 +80,8 @@ def planes_of(frame: Any, codec: Codec) -> Planes:
     name = told.pixels
     # Turned, the pixel that has chroma for itself at an odd end would be the first.
     odd = (turns or told.mirrored) and (frame.height % 2 or frame.width % 2)
+    if any(part.bits < 8 for part in frame.format.components):
+        frame = frame.reformat(format="rgb24")  # stretched, as FFmpeg does not where it makes 4:4:4
     if odd or name not in BITS:
         name = "yuvj444p" if color_of(told).full_range else "yuv444p"
         frame = frame.reformat(format=name)

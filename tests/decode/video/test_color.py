@@ -10,7 +10,7 @@ from jaxaug.decode.video.convert import _whole, frames_to_rgb
 from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, write_planes
 from jaxaug.decode.video.table import Codec
 from tests.reference import video as reference
-from tests.videos import all_frames, kind, picture
+from tests.videos import all_frames, av, kind, picture
 
 MATRICES = ["601", "709", "2020"]
 # swscale's SWS_BILINEAR, SWS_FULL_CHR_H_INT and SWS_ACCURATE_RND
@@ -72,6 +72,20 @@ def test_more_bits_are_rounded():
     wide = frame.to_ndarray()[: frame.height].astype(float)
     luma = planes_of(frame, Codec()).luma
     assert np.abs(luma - wide / 4).max() <= 0.5
+
+
+@pytest.mark.parametrize("form, bits", [("rgb555le", (5, 5, 5)), ("rgb565le", (5, 6, 5))])
+def test_fewer_bits_are_stretched_to_all_levels(form, bits):
+    """As MSVideo1 and QuickTime's animations have them: their white is 255, not 248."""
+    words = np.random.default_rng(0).integers(0, 2 ** sum(bits), (48, 64)).astype("<u2")
+    words[0, 0] = 2 ** sum(bits) - 1
+    frame = av.VideoFrame(64, 48, form)
+    frame.planes[0].update(words.tobytes())
+    shifts = (bits[1] + bits[2], bits[2], 0)
+    levels = [(words >> at & 2**k - 1) * 255 / (2**k - 1) for at, k in zip(shifts, bits)]
+    luma, (cb, cr), color, _ = planes_of(frame, Codec())
+    found = to_rgb(luma, *whole_chroma(np.stack([cb, cr]), luma.shape), *color[:2])
+    assert np.abs(found - np.stack(levels, axis=-1)).max() < 3
 
 
 @pytest.mark.parametrize("whole", [False, True])
