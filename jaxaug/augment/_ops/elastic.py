@@ -45,9 +45,9 @@ def elastic(
       [H, W, C], the dtype of `image`.
 
     Example:
-      >>> import jax.numpy as jnp
+      >>> import jax, jax.numpy as jnp
       >>> one_to_the_right = jnp.ones((1, 3, 2)) * jnp.array([1.0, 0.0])
-      >>> elastic(jnp.arange(3.0).reshape(1, 3, 1), one_to_the_right)[0, :, 0].tolist()
+      >>> jax.jit(elastic)(jnp.arange(3.0).reshape(1, 3, 1), one_to_the_right)[0, :, 0].tolist()
       [1.0, 2.0, 0.0]
 
     Differs from torchvision in the unit of `displacement` (there half the width and height), and in

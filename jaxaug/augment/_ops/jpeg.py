@@ -53,9 +53,9 @@ def jpeg(
       Floats of the image's dtype, which may lie a little outside of [0, 1].
 
     Example:
-      >>> import jax.numpy as jnp
+      >>> import jax, jax.numpy as jnp
       >>> ramp = jnp.linspace(0, 1, 16).reshape(1, 16, 1) * jnp.ones((16, 1, 3))
-      >>> bool(abs(jpeg(ramp, 90) - ramp).max() < 0.05)
+      >>> bool(abs(jax.jit(jpeg)(ramp, 90) - ramp).max() < 0.05)
       True
 
     Reference: ITU-T T.81, Annexes A and K; libjpeg for the scale of quality and for enlarging the

@@ -177,7 +177,7 @@ def iso_noise(
     Example:
       >>> import jax, jax.numpy as jnp
       >>> image = jnp.tile(jnp.array([0.2, 0.8]), 32).reshape(1, 64, 1) * jnp.ones((64, 1, 3))
-      >>> noisy = iso_noise(image, jax.random.key(0), 0.05, 0.5)
+      >>> noisy = jax.jit(iso_noise)(image, jax.random.key(0), 0.05, 0.5)
       >>> bool((noisy >= image - 1e-6).all() and noisy.max() <= 1)
       True
 

@@ -55,8 +55,9 @@ def halftone(
       levels: to which values are rounded for the means, 65536 of uint16.
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> print((100 * halftone(jnp.ones((4, 4, 1)), jnp.int32(4), 0.0)[0, :, 0]).round())
+      >>> import jax, jax.numpy as jnp
+      >>> dots = jax.jit(halftone)(jnp.ones((4, 4, 1)), jnp.int32(4), 0.0)
+      >>> print((100 * dots[0, :, 0]).round())
       [38. 92. 92. 38.]
 
     Reference: `albumentations.Halftone`.

@@ -243,9 +243,10 @@ def swap_low_frequencies(
       size: int32[2], the used (height, width) of a canvas; None uses all of it.
 
     Example:
-      >>> import jax.numpy as jnp
+      >>> import jax, jax.numpy as jnp
       >>> bright = jnp.zeros((3, 2, 1)).at[1, 0, 0].set(0.75)
-      >>> image = swap_low_frequencies(jnp.full((2, 3, 1), 0.25), bright, jnp.int32(0), 0)
+      >>> swap = jax.jit(swap_low_frequencies, static_argnums=3)
+      >>> image = swap(jnp.full((2, 3, 1), 0.25), bright, jnp.int32(0), 0)
       >>> image[0, :, 0].tolist()
       [0.75, 0.75, 0.75]
 

@@ -154,8 +154,8 @@ def pitch_shift(
       n_fft: samples of a frame of the phase vocoder, a multiple of 4.
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> pitch_shift(jnp.ones(4000), 1500).shape
+      >>> import jax, jax.numpy as jnp
+      >>> jax.jit(pitch_shift)(jnp.ones(4000), 1500).shape
       (4000,)
     """
     samples = audio.shape[0]
