@@ -19,7 +19,7 @@ _CODESTREAM = re.compile(rb"\xff\x4f\xff\x51")
 _SIZ = struct.Struct(">HHIIIIIIIIH")
 # Samples -> what they are, where nothing says more.
 _USUAL = {1: ("gray", ""), 2: ("gray", "straight"), 3: ("rgb", ""), 4: ("rgb", "straight")}
-_PROFILE = 2  # METH of a colour specification box
+_PROFILE, _UNKNOWN_METHOD = 2, 4  # METH of a colour specification box; readers pass over others
 _CMYK, _SYCC = 12, 18  # EnumCS of a colour specification box
 _ALPHA = {1: "straight", 2: "premultiplied"}  # Typ of a channel definition
 _PALETTE = "palette"  # of a layout: its codestream has numbers of it
@@ -133,5 +133,21 @@ def decode(data: memoryview, layout: Layout) -> np.ndarray:
         pixels = decoder.decode(data, shape, layout.dtype)
         if pixels is not None:
             return pixels
-    pixels = library("imagecodecs").jpeg2k_decode(data, numthreads=1)
+    pixels = library("imagecodecs").jpeg2k_decode(_unprofiled(data), numthreads=1)
     return pixels.reshape(layout.height, layout.width, -1)
+
+
+def _unprofiled(data: memoryview) -> memoryview:
+    """Return a file whose numbers imagecodecs gives as they are stored: it applies ICC profiles."""
+    header = box(data, b"jp2h")
+    if header is None or not any(map(_is_profile, boxes(header))):
+        return data
+    copy = memoryview(bytearray(data))
+    for _, content in filter(_is_profile, boxes(box(copy, b"jp2h") or header)):
+        content[0] = _UNKNOWN_METHOD
+    return copy
+
+
+def _is_profile(found: tuple[bytes, memoryview]) -> bool:
+    name, content = found
+    return name == b"colr" and content[:1] == bytes([_PROFILE])

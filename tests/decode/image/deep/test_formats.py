@@ -8,6 +8,7 @@ import warnings
 import imagecodecs
 import numpy as np
 import PIL.Image
+import PIL.ImageCms
 import pillow_heif
 import pydicom
 import pytest
@@ -108,6 +109,22 @@ def test_jpeg_2000_gives_no_8_bits_for_16():
     )
     found = decode(profiled, channels=1, dtype="uint16")[..., 0]
     np.testing.assert_array_equal(found, stored)
+
+
+def test_colors_of_jpeg_2000_are_not_converted_by_their_profile():
+    """imagecodecs applies it; Pillow does not, and neither are other formats converted."""
+    stored = levels(16, 9, 14, 3)
+    profile = PIL.ImageCms.ImageCmsProfile(PIL.ImageCms.createProfile("sRGB")).tobytes()
+    swapped = profile.replace(b"rXYZ", b"....").replace(b"bXYZ", b"rXYZ").replace(b"....", b"bXYZ")
+    header = struct.pack(">I4sIIHBBBB", 22, b"ihdr", 9, 14, 3, 15, 7, 0, 0)
+    header += struct.pack(">I4sBBB", 11 + len(swapped), b"colr", 2, 0, 0) + swapped
+    codestream = imagecodecs.jpeg2k_encode(stored, level=0, reversible=True, codecformat="j2k")
+    file = struct.pack(">I4s4s", 12, b"jP  ", b"\r\n\x87\n")
+    file += struct.pack(">I4s4sI4s", 20, b"ftyp", b"jp2 ", 0, b"jp2 ")
+    file += struct.pack(">I4s", 8 + len(header), b"jp2h") + header
+    file += struct.pack(">I4s", 8 + len(codestream), b"jp2c") + codestream
+    np.testing.assert_array_equal(decode(file, dtype="uint16"), stored)
+    np.testing.assert_array_equal(decode(file, dtype="uint16", channels=3), stored)
 
 
 def test_the_codestream_of_jpeg_2000_is_that_of_its_box():
