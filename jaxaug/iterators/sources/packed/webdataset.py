@@ -236,6 +236,8 @@ class WebDataset(PackedSource):
                 )
                 if any(name.rpartition(".")[2] in self._image for name in parts):
                     hint = "a name's key ends at its first dot"
+                    if self._main == "image":
+                        hint += "; image='*.jpg' takes all JPEGs of a record as a list"
                 what = f"has no {self._main} {self._image}; it has {sorted(parts)}: {hint}"
                 raise _wrong(reader, key, what)
             image = parts[extension]

@@ -201,7 +201,7 @@ def test_braces_are_those_of_bash(tmp_path, braces):
         ),
         (
             {"img.0001.jpg": b"1", "img.0002.jpg": b"2"},
-            r"it has \['0001.jpg', '0002.jpg'\]: a name's key ends at its first dot",
+            r"'0002.jpg'\]: a name's key ends at its first dot; image='\*\.jpg'",
         ),
         ({"a.jpg": b"1", "a.cls": b"cat"}, r"'a.cls' is no integer but b'cat'"),
         ({"a.jpg": b"1", "a.json": b"{"}, r"'a.json' is no JSON"),
