@@ -11,6 +11,7 @@ from jaxaug.decode.audio.stream import stream_header
 from jaxaug.decode.video.container import container_at
 
 _W64 = b"riff" + bytes.fromhex("2e91cf11a5d628db04c10000")
+_BITS_OF_MINIAUDIO = 24  # that it decodes of FLAC
 _MAX_CHANNELS = 64
 _MAX_RATE = 1_000_000
 _MAX_FRAMES = 1 << 48  # nine years at the highest rate; places are drawn among 2^53
@@ -64,10 +65,10 @@ def _known(start: bytes, data: memoryview) -> Header:
         if start.startswith(begin):
             return read(data)
     behind = data[mp3.behind_tags(data) :]
+    if bytes(behind[:4]) == b"fLaC":
+        return _flac(behind)
     if raw_stream(bytes(behind[:16])):
         return stream_header(data)  # AAC, AC-3, AMR
-    if start[:3] == b"ID3" and bytes(behind[:4]) == b"fLaC":
-        return _flac(behind)
     if start[:3] == b"ID3" or (start[0] == 0xFF and len(start) > 1 and start[1] & 0xE0 == 0xE0):
         stream = mp3.find_frames(data)
         # miniaudio decodes to 16 bits.
@@ -88,8 +89,8 @@ def _flac(data: memoryview) -> Header:
         raise AudioError(f"its header is cut off after {len(data)} bytes")
     rate, channels = packed >> 44, (packed >> 41 & 7) + 1
     bits, frames = (packed >> 36 & 31) + 1, packed & (1 << 36) - 1
-    if not frames:
-        raise AudioError("its header does not tell its length: encode it again, not to a pipe")
+    if not frames or bits > _BITS_OF_MINIAUDIO:
+        return stream_header(data)
     return Header("flac", rate, channels, frames, bits)
 
 
@@ -117,7 +118,6 @@ def _blocks(data: memoryview, header: Header) -> Header:
 
 
 _BY_NAME = {
-    b"fLaC": _flac,
     b"OggS": _ogg,
     b".snd": chunks.au,
     b"dns.": chunks.au,

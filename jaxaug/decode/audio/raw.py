@@ -5,7 +5,7 @@ References: ETSI TS 102 366 (AC-3 and E-AC-3); RFC 4867 section 5 (AMR).
 
 from jaxaug.decode.audio.facts import AudioError
 
-_BEGINNINGS = {b"caff": "caf", b"#!AMR": "amr"}
+_BEGINNINGS = {b"caff": "caf", b"fLaC": "flac", b"#!AMR": "amr"}
 _AC3_SYNC = b"\x0bw"
 _HEAD = 6  # bytes that tell the length of a frame
 _AC3 = 10  # the last version of AC-3; later ones are E-AC-3

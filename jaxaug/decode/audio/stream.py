@@ -203,7 +203,10 @@ class SoundStream:
         grid = self._grid if sought else None
         if sought:
             place = round((self.first + seconds) / self._step)
-            self._container.seek(place, stream=self._stream, backward=True)
+            try:
+                self._container.seek(place, stream=self._stream, backward=True)
+            except self._failures:  # FLAC's finds no frame near the end
+                self._open_again()
         else:
             self._open_again()
         same_time = _SAME_TIME.get(self._options["format"], _ROUNDED)

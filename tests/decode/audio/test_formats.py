@@ -126,6 +126,23 @@ def test_flac_behind_a_tag():
     np.testing.assert_array_equal(window, decoded(data)[20_000:21_000])
 
 
+def test_flac_without_a_length():
+    """As an encoder to a pipe writes it."""
+    data = bytearray(encoded("flac16", wave(1, 50_001)))
+    expected = decoded(bytes(data))
+    data[21] &= 0xF0
+    data[22:26] = bytes(4)
+    header, whole = all_of(bytes(data))
+    assert header.frames == len(expected) and header.exact
+    np.testing.assert_array_equal(whole, expected)
+    for start in (1, 20_000, 49_000):
+        window = read_window(memoryview(data), header, start, start + 900, exact=False)
+        np.testing.assert_array_equal(window, expected[start : start + 900])
+    for end in (len(data) - 5, len(data) // 2):
+        with pytest.raises(AudioError):
+            all_of(bytes(data[:end]))
+
+
 def test_chunks_of_aiff_have_any_order():
     data = written("AIFF", "PCM_16", wave(1, 100))
     form, samples = data.index(b"COMM"), data.index(b"SSND")
