@@ -64,7 +64,7 @@ def patched(data, place, value):
 WAV = encoded("wav16", wave(1, 4000))
 BAD = {
     "empty": (b"", "it is empty"),
-    "text": (b"hello world", "it is no WAV, .* or M4A: it begins with b'hell'"),
+    "text": (b"hello world", "it is no WAV, .* or AMR: it begins with b'hell'"),
     "cut": (WAV[:5000], r"it is cut off: 4956 of 8000 bytes of samples are there"),
     "header": (WAV[:30], "its header is cut off|without samples"),
     "no rate": (patched(WAV, 24, bytes(4)), "its rate is 0 Hz"),
