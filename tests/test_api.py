@@ -178,3 +178,11 @@ def test_a_docstring_names_only_what_can_be_imported(module, name):
 def test_names_that_are_gone_would_be_found():
     assert resolves("augment.Compose", [jaxaug]) and resolves("Compose.warp", [augment])
     assert not resolves("augment.Missing", [jaxaug]) and not resolves("Missing", [augment])
+
+
+@pytest.mark.parametrize("name", sorted(ON_DEMAND))
+def test_modules_that_need_another_library_come_when_they_are_asked_for(name, monkeypatch):
+    module = loaded(name)
+    last = name.removeprefix("iterators.")
+    monkeypatch.delattr(iterators, last)
+    assert getattr(iterators, last) is module

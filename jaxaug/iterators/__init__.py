@@ -1,5 +1,7 @@
 """Sources of records, and the Loader that makes batches of them for a training loop."""
 
+import importlib
+
 from jaxaug.iterators.export.for_pmap import for_pmap
 from jaxaug.iterators.export.progress import progress
 from jaxaug.iterators.export.show import show
@@ -100,3 +102,10 @@ __all__ = [
     "to_tf",
     "to_torch",
 ]
+
+
+def __getattr__(name: str):
+    """Import the modules that need Orbax and Grain when they are asked for."""
+    if name in ("grain", "orbax"):
+        return importlib.import_module(f"jaxaug.iterators.{name}")
+    raise AttributeError(f"module 'jaxaug.iterators' has no attribute {name!r}")

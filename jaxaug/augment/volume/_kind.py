@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxaug._typing import Key, Sample
+from jaxaug._warn import warn_once
 from jaxaug.augment._base import (
     Drawn,
     ImageInfo,
@@ -212,6 +213,7 @@ def resample(sample: Sample, warp: VolumeWarp, border: Border) -> Sample:
 
 def moved_beside(sample: Sample, warp: VolumeWarp, border: Border) -> dict[str, Any]:
     """Return a sample whose labels and spacing are those that `warp` shows."""
+    warn_of_left_behind(sample)
     moved = dict(sample)
     if LABELS in moved:
         places = warp.pull(centers(warp.shape))
@@ -219,6 +221,20 @@ def moved_beside(sample: Sample, warp: VolumeWarp, border: Border) -> dict[str, 
     if warp.spacing is not None and "spacing" in moved:
         moved["spacing"] = jnp.asarray(warp.spacing, jnp.float32)
     return moved
+
+
+def warn_of_left_behind(sample: Sample) -> None:
+    """Warn once of entries with a value for each voxel, which do not move with the volume."""
+    shape = jnp.shape(sample["volume"])[:3]
+    for name, value in sample.items():
+        if name in ("volume", LABELS) or getattr(value, "shape", ())[:3] != shape:
+            continue
+        warn_once(
+            f"{name!r} {list(value.shape)} stays where it is while the volume moves: make whole"
+            " numbers a channel of 'labels' and others one of 'volume', by jnp.stack(..., -1) in a"
+            " function before, or leave it out.",
+            UserWarning,
+        )
 
 
 def inverse(prediction: Array, warp: VolumeWarp, info: VolumeInfo) -> Array:

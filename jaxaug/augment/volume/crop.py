@@ -21,7 +21,7 @@ from jaxaug.augment._base import (
 )
 from jaxaug.augment.random import between, integer, permutation, uniform
 from jaxaug.augment.volume._fields import Size
-from jaxaug.augment.volume._kind import LABELS, Spatial, VolumeOp, moved_beside
+from jaxaug.augment.volume._kind import LABELS, Spatial, VolumeOp, moved_beside, warn_of_left_behind
 from jaxaug.augment.volume._warp import Shape, VolumeWarp
 from jaxaug.augment.volume.spatial import BORDERS, EDGE, resized_along
 
@@ -202,6 +202,7 @@ class GridShuffle(VolumeOp):
                 f"`grid` of GridShuffle must have at most a tile for each voxel of {info.shape},"
                 f" got {self.grid}."
             )
+        warn_of_left_behind(sample)
         names = [name for name in ("volume", LABELS) if name in sample]
         return {**sample, **{name: _shuffled(sample[name], params, self.grid) for name in names}}
 
@@ -256,6 +257,7 @@ class ForegroundCrop(VolumeOp):
             raise ValueError(
                 "ForegroundCrop needs 'labels' beside the volume, and there are none: take Crop."
             )
+        warn_of_left_behind(sample)
         rooms = jnp.array(_rooms(self, info.shape, self.size), jnp.int32)
         anywhere = jnp.floor(params.place * (rooms + 1).astype(jnp.float32)).astype(jnp.int32)
         marked = jnp.asarray(sample[LABELS]) > 0

@@ -478,7 +478,8 @@ def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Dec
         elif form_of(values).kind == "Encoded":
             raise ValueError(
                 f"`decode` must say how column {name!r} is decoded, which holds encoded bytes: "
-                f"give decode={{{name!r}: Image()}}, Tokenized(...) for texts, or another decoder."
+                f"give decode={{{name!r}: Image()}}, Mask() for a mask of the image, "
+                "Tokenized(...) for texts, Volume(...), or another decoder."
             )
     return _in_order(chosen, set(given))
 

@@ -473,3 +473,30 @@ def test_wrong_volumes_and_settings_say_so():
         vol.Flip((3,))
     with pytest.raises(ValueError, match=r"`low` of Window must be below `high`, got 3\.0 and 3"):
         vol.Window(3, 3)
+
+
+@pytest.mark.parametrize(
+    "moving", [vol.Flip((0,), p=1.0), vol.ForegroundCrop(2, 1.0), vol.GridShuffle((1, 1, 3))]
+)
+def test_a_second_volume_of_labels_that_would_stay_is_named(moving):
+    voxels = jnp.arange(27.0).reshape(3, 3, 3)
+    name = f"organs_{type(moving).__name__}"  # each is told once
+    sample = {"volume": voxels, "labels": voxels.astype(int), name: voxels.astype(int)}
+    with pytest.warns(UserWarning, match=f"'{name}' .* stays where it is while the volume moves"):
+        moving(jax.random.key(0), sample)
+
+
+def test_channels_of_labels_move_with_their_volume():
+    voxels = jnp.arange(27.0).reshape(3, 3, 3)
+    organs = np.arange(27).reshape(3, 3, 3)
+    labels = jnp.stack([organs, organs % 2], -1)
+    moved = vol.Flip((0,), p=1.0)(jax.random.key(0), {"volume": voxels, "labels": labels})
+    np.testing.assert_array_equal(moved["labels"][..., 0], organs[::-1])
+    np.testing.assert_array_equal(moved["labels"][..., 1], organs[::-1] % 2)
+
+
+def test_what_stays_beside_a_change_of_values_is_not_named(recwarn):
+    voxels = jnp.full((3, 3, 3), 0.5)
+    sample = {"volume": voxels, "weights_of_voxels": voxels}
+    vol.Gamma(2.0)(jax.random.key(0), sample)
+    assert not recwarn.list

@@ -168,7 +168,9 @@ def test_the_same_records_on_any_batch_size_and_number_of_devices():
 
 
 def test_an_encoded_column_without_a_decoder_is_named():
-    with pytest.raises(ValueError, match=r"`decode` must say how column 'wave' is decoded"):
+    with pytest.raises(
+        ValueError, match=r"`decode` must say how column 'wave' is decoded.* Mask\(\)"
+    ):
         Loader(Waves(4), 4, sharding=one_device())
 
 
