@@ -126,9 +126,11 @@ class SoundStream:
     @cached_property
     def frames(self) -> int:
         """The samples of each channel."""
-        found = 0 if self._counted else self._frames_by_times()
-        if not self._counted and self._grid is None:
-            return found
+        found = 0
+        if not self._counted:
+            found = self._frames_by_times()
+            if self._grid is None:
+                return found
         try:
             parts = self._from(found / self.rate - _LEAD_OF_OPUS[0])
             return max((start + len(part) for start, part in parts), default=0)

@@ -97,9 +97,10 @@ class References:
         lead = self._length_bytes or len(_START_CODE)
         firsts = list(itertools.islice(nal_units(content, self._length_bytes), _MAX_UNITS))
         for first, after in itertools.pairwise([*firsts, len(content) + lead]):
+            if first >= len(content) or content[first] & 31 != _MESSAGES:
+                continue
             unit = bytes(content[first - lead : after - lead])
-            found = _X264.search(unit) if unit[lead:] and unit[lead] & 31 == _MESSAGES else None
-            if found:
+            if found := _X264.search(unit):
                 return unit if int(found[1]) < before else b""
         return b""
 

@@ -115,7 +115,7 @@ def _checked(tags: Tags) -> Layout:
     told = tags.told(_READ)
     small = len(told.values) <= _MAX_KEPT
     layout = (_layout if small else _layout.__wrapped__)(told, tags.order)
-    return Layout(*layout[:-1], place=_placed(tags, layout))
+    return layout._replace(place=_placed(tags, layout))
 
 
 @functools.lru_cache(256)  # many files have the same tags
@@ -273,7 +273,7 @@ def _placed(tags: Tags, layout: Layout) -> Directory:
         if start < 0 or count < 0 or start + count > size:
             end = start + count
             raise DecodeError(f"TIFF: truncated, part {part} ends at byte {end} of {size}")
-    return Directory(*place[:-3], start=tags.start, offsets=offsets, counts=counts)
+    return place._replace(start=tags.start, offsets=offsets, counts=counts)
 
 
 def decode(data: memoryview, layout: Layout) -> np.ndarray:
