@@ -65,7 +65,7 @@ class ClassFolder(FileSource):
         found = sorted(set(folders))
         if classes is None:
             _check_no_shift(str(self.root), self._noun, found, names, below)
-            self._warn_of_parts(found)
+            self._warn_of_classes(found)
         self.classes: tuple[str, ...] = tuple(found) if classes is None else _class_names(classes)
         unknown = [name for name in found if name not in self.classes]
         if unknown:
@@ -75,8 +75,14 @@ class ClassFolder(FileSource):
         self.labels = np.array([ranks[folder] for folder in folders], np.int32)
         self._files = LooseFiles(str(self.root), names)
 
-    def _warn_of_parts(self, found: Sequence[str]) -> None:
-        """Warn of a folder of training and validation data, whose parts would be its classes."""
+    def _warn_of_classes(self, found: Sequence[str]) -> None:
+        """Warn of a folder without classes, and of parts of a data set that would be classes."""
+        if found == ["."]:
+            warn_user(
+                f"{str(self.root)!r} has {self._noun} and no class folders, so that all have label"
+                f" 0: give {str(self.root.absolute().parent)!r} if it is a class itself,"
+                " Files(sorted(paths)) if they have no labels, or classes=['.'] if this is meant."
+            )
         if _PARTS.issuperset(name.lower() for name in found):
             one = f"{type(self).__name__}({str(self.root / found[-1])!r})"
             warn_user(
@@ -108,8 +114,9 @@ class ClassFolder(FileSource):
 class ImageFolder(ClassFolder):
     """Images in class folders: `root/dog/x.jpg`, `root/cat/y/z.png`; the label is the class's rank.
 
-    A folder without sub-folders of images is one class named ".", label 0. Files are found by
-    their extension, in any depth, sorted by path. Empty folders named ".like-this" do not count.
+    A folder without sub-folders of images is one class named ".", label 0, and is warned of unless
+    `classes` names it. Files are found by their extension, in any depth, sorted by path. Empty
+    folders named ".like-this" do not count.
 
     Args:
       root: the folder.

@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -272,6 +273,18 @@ def test_parts_of_a_data_set_that_would_be_classes_are_warned_of(tmp_path):
         ImageFolder(tmp_path / "gear")
 
 
+def test_a_folder_without_class_folders_is_warned_of(tmp_path):
+    class_folders(tmp_path, dogs=2)
+    parent = re.escape(str(tmp_path))
+    message = f"{parent}/dogs' has images and no class folders, .* give '{parent}' if .* Files"
+    with pytest.warns(UserWarning, match=message):
+        assert ImageFolder(tmp_path / "dogs").labels.tolist() == [0, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ImageFolder(tmp_path / "dogs", classes=["."]).labels.tolist() == [0, 0]
+        assert ImageFolder(tmp_path).classes == ("dogs",)
+
+
 def test_images_beside_class_folders_are_an_error(tmp_path):
     class_folders(tmp_path, cat=1, dog=1)
     (tmp_path / "cover.png").write_bytes(b"image")
@@ -284,7 +297,7 @@ def test_images_beside_class_folders_are_an_error(tmp_path):
 def test_empty_folders_that_are_no_classes(tmp_path):
     class_folders(tmp_path / "flat", thumbnails=0)
     (tmp_path / "flat" / "a.jpg").write_bytes(b"image")
-    assert ImageFolder(tmp_path / "flat").classes == (".",)
+    assert ImageFolder(tmp_path / "flat", ["."]).classes == (".",)
     class_folders(tmp_path / "deep", a=1)
     (tmp_path / "deep" / "a" / "empty").mkdir()
     (tmp_path / "deep" / ".ipynb_checkpoints").mkdir()
