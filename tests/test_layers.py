@@ -12,6 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "jaxaug"
 SHARED = {
     "_typing",
+    "_cached",
     "_checks",
     "_install",
     "_mesh_context",
@@ -28,6 +29,7 @@ MAY_IMPORT = {
     "sharding": SHARED,
     "iterators": SHARED | {"decode", "sharding"},
     "_typing": set(),
+    "_cached": set(),
     "_checks": set(),
     "_install": set(),
     "_mesh_context": set(),

@@ -6,7 +6,6 @@ Local shards are relabeled as global arrays: no computation, and no copy but for
 import dataclasses
 import functools
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import jax
@@ -14,6 +13,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxaug._cached import cached_property
 from jaxaug._typing import Device
 from jaxaug.sharding._mesh import (
     RowRange,

@@ -4,11 +4,11 @@ packets.
 
 import itertools
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from jaxaug._cached import cached_property
 from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.audio.facts import AudioError, Header
 from jaxaug.decode.audio.libraries import av

@@ -7,11 +7,11 @@ import dataclasses
 import json
 import struct
 import zlib
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from jaxaug._cached import cached_property
 from jaxaug.errors import DecodeError
 
 NONE = np.iinfo(np.int64).min  # of a packet without a time

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
+from jaxaug._cached import cached_property
 from jaxaug._typing import Values
 from jaxaug.decode import ColumnDecoder, Decoder, default_decoder, describe
 from jaxaug.errors import DecodeError

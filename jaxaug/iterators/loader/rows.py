@@ -1,7 +1,6 @@
 """The rows of a batch: what the host gives to the compiled call, in which form, and packed."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from itertools import compress
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from jaxaug._cached import cached_property
 from jaxaug.decode import ColumnDecoder, Ragged
 from jaxaug.decode._column import Column
 from jaxaug.iterators.loader.columns import Form, Forms
@@ -201,7 +201,7 @@ class RowSchema:
         }
         return self._blank | {"decoded": decoded}
 
-    @functools.cached_property
+    @cached_property
     def _blank(self) -> dict[str, Any]:
         """A tree like the values of rows, of None alone."""
         shapes = self.shapes(1)

@@ -3,11 +3,11 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
+from jaxaug._cached import cached_property
 from jaxaug._checks import check_positive_int
 from jaxaug.iterators.samplers.sampler import check_seed, permute
 

@@ -9,11 +9,11 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from jaxaug._cached import cached_property
 from jaxaug._checks import check_positive_int, is_int
 from jaxaug._splitmix import fold, mix, stream, uniform
 

@@ -6,11 +6,12 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from jaxaug._cached import cached_property
 from jaxaug._checks import checked_indices
 from jaxaug.decode import Encoded
 from jaxaug.decode.video.stored import StoredVideos
