@@ -176,7 +176,7 @@ CASES = {
     "RandomCropNearBox": Case({"size": FIXED}, canvas=FIXED),
     "RandomD4": Case(square=True),
     "RandomEqualize": Case(random=False, gradients=False),
-    "RandomErasing": Case({"value": "random"}),
+    "RandomErasing": Case({"value": "random", "mean": (0.5, 0.4, 0.6), "std": (0.2, 0.3, 0.1)}),
     "RandomGamma": Case(),
     "RandomGrayscale": Case({"p": 0.5}, random=False),
     "RandomGridShuffle": Case(boxes=False),

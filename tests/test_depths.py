@@ -28,6 +28,7 @@ from tests.test_contract import (
 # With a number for each of three channels, or three colors inside.
 OF_THREE = {"Compose", "Normalize", "OneOf", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"}
 OF_THREE |= {"ByEpoch", "ThreeAugment"}
+COLORS_OF = {"Colorize": ("black", "white"), "RandomErasing": ("mean", "std")}
 NEEDS_BOXES = {"ConstrainedCoarseDropout", "RandomIoUCrop", "SanitizeBoxes"}
 # They compare floats at 8 bits and uint16 at 16.
 STEPPED = {
@@ -83,20 +84,25 @@ def samples(name, dtype, channels, rest=0):
     return sample
 
 
-def given_references(name, channels):
-    """Return the arguments that are pictures, with as many channels as the images have."""
-    given = CASES[name].arguments
-    bank = {key: given[key] for key in ("references", "elements") if key in given}
-    more = {"references": 0, "elements": 1}  # an element has its opacity behind its colors
-    return {key: np.asarray(bank[key])[..., np.arange(channels + more[key]) % 3] for key in bank}
+def of_channels(name, channels):
+    """Return the arguments of a case that have numbers for each channel, as many as images have."""
+    colors = COLORS_OF.get(name, ())
+    taken = {}
+    for key, value in CASES[name].arguments.items():
+        if key in ("references", "elements"):
+            count = channels + (key == "elements")  # with its opacity behind its colors
+            taken[key] = np.asarray(value)[..., np.arange(count) % 3]
+        elif key in colors:
+            taken[key] = tuple(value[channel % 3] for channel in range(channels))
+    return taken
 
 
 @functools.cache
 def run_of(name, channels):
     """Return the compiled laws: a call, a replay, a call that never applies, one of floats."""
-    bank = given_references(name, channels)
-    chain = augment.Compose([build(name, **bank, **({"p": 1.0} if has_p(name) else {}))])
-    never = augment.Compose([build(name, **bank, p=0.0)]) if has_p(name) else None
+    given = of_channels(name, channels)
+    chain = augment.Compose([build(name, **given, **({"p": 1.0} if has_p(name) else {}))])
+    never = augment.Compose([build(name, **given, p=0.0)]) if has_p(name) else None
 
     def laws(key, sample):
         image = sample["image"]
