@@ -1,5 +1,6 @@
 """Decoding one image on the host, with libjpeg-turbo through simplejpeg, or with Pillow."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from jaxaug.decode.image import pillow
 from jaxaug.decode.image.deep.convert import to_dtype
 from jaxaug.decode.image.deep.read import decode_deep, decode_stored
 from jaxaug.decode.image.deep.shrink import shrink
-from jaxaug.decode.image.form import COLORS, USUAL, PixelForm, pixel_form
+from jaxaug.decode.image.form import AS_STORED, COLORS, USUAL, PixelForm, pixel_form
 from jaxaug.decode.image.host.turbojpeg import (
     check_jpeg_strictly,
     decode_jpeg,
@@ -34,6 +35,9 @@ def decode_image(
     strict: bool = False,
     truncated: str = "error",
     dtype: DTypeLike | None = None,
+    channels: str | int | None = None,
+    bands: Sequence[int] | None = None,
+    page: int = 0,
 ) -> np.ndarray:
     """Decode one image of any supported format on the host.
 
@@ -52,6 +56,9 @@ def decode_image(
         ("accept").
       dtype: "uint8", "uint16" or "float32" for the numbers of the file as `Decoder(dtype=)` gives
         them, of "unchanged" those that are stored; None for what `mode` says below.
+      channels, bands, page: as `Decoder` takes them, in place of `mode`: the n numbers of a pixel,
+        or "as stored" for all of them, some of them, and those of a later image of the file.
+        Without `dtype` they are uint8.
 
     Returns:
       The upright image (all eight EXIF orientations applied).
@@ -92,8 +99,10 @@ def decode_image(
     check_choice("strict", strict, (False, True))
     check_choice("truncated", truncated, ("error", "accept"))
     encoded = Encoded.from_bytes([data])
-    if dtype is not None:
-        form = pixel_form("as stored" if mode == "unchanged" else mode, dtype, None, 0)
+    if dtype is not None or channels is not None or bands is not None or page:
+        if channels is None and bands is None:
+            channels = AS_STORED if mode == "unchanged" else mode
+        form = pixel_form(channels, "uint8" if dtype is None else dtype, bands, page)
         return _decode_deep(encoded, form, max_pixels, strict=strict, truncated=truncated)
     headers = read_headers(encoded, max_pixels, truncated)
     if headers.kind[0] == BAD:
@@ -109,10 +118,15 @@ def decode_image(
         decode_into(encoded.view(0), header, (height, width), row)
     except DecodeError as error:
         raise DecodeError(error.reason, byte_count=len(data)) from error
+    _warn_of_precision(header)
+    return row[..., 0] if mode == "gray" else row
+
+
+def _warn_of_precision(header: Headers) -> None:
+    """Warn of an image whose upper 8 bits alone are kept."""
     if header.precision > 8:
         warning = precision_warning(int(header.precision))
         warn_user(f"the image {warning}", type(warning))
-    return row[..., 0] if mode == "gray" else row
 
 
 def _decode_deep(
@@ -121,13 +135,14 @@ def _decode_deep(
     """Return one image in a form, [h, w] of one channel, else [h, w, channels]."""
     byte_count = int(encoded.lengths[0])
     try:
+        header = _good_header(encoded, form, max_pixels, truncated)
         if strict:
-            headers = read_headers(encoded, max_pixels, truncated, form)
-            if headers.kind[0] != BAD:
-                _check_strictly(encoded.view(0), headers.row(0))
-        pixels = decode_as(encoded, form, max_pixels, truncated)
+            _check_strictly(encoded.view(0), header)
+        pixels = _decode_whole(encoded.view(0), header, form)
     except DecodeError as error:
         raise DecodeError(error.reason, byte_count=byte_count) from error
+    if form.dtype == "uint8":
+        _warn_of_precision(header)
     return pixels[..., 0] if pixels.shape[2] == 1 else pixels
 
 
@@ -137,11 +152,22 @@ def decode_as(encoded: Encoded, form: PixelForm, max_pixels: int, truncated: str
     Raises:
       DecodeError: it is bad, or cannot have that form.
     """
+    header = _good_header(encoded, form, max_pixels, truncated)
+    return _decode_whole(encoded.view(0), header, form)
+
+
+def _good_header(encoded: Encoded, form: PixelForm, max_pixels: int, truncated: str) -> Headers:
+    """Return the header of the first of some images; raise DecodeError where it is bad."""
     headers = read_headers(encoded.take(slice(0, 1)), max_pixels, truncated, form)
     if headers.kind[0] == BAD:
         raise DecodeError(headers.reason[0])
-    height, width = headers.original_size()[0].tolist()
-    pixels = _decode_form(encoded.view(0), headers.row(0), (height, width), form)
+    return headers.row(0)
+
+
+def _decode_whole(data: memoryview, header: Headers, form: PixelForm) -> np.ndarray:
+    """Return an upright image of its full size, [h, w, channels] in a form."""
+    height, width = header.original_size().tolist()
+    pixels = _decode_form(data, header, (height, width), form)
     return pixels.astype(form.dtype)  # always a copy: they may lie in the file, which nobody holds
 
 

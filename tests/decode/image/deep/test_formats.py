@@ -28,7 +28,7 @@ from jaxaug.decode.image.deep import jpegxl
 from jaxaug.decode.image.deep.libraries import library
 from jaxaug.decode.image.parse.other_formats import format_of
 from jaxaug.errors import DecodeError, PrecisionWarning
-from tests.decode.image.deep.files import decode, numbers, reason
+from tests.decode.image.deep.files import decode, numbers, reason, tiff
 from tests.decode.samples import JPEGS, lossless, twelve_bits
 from tests.images import encode, picture
 
@@ -259,6 +259,25 @@ def test_one_image_at_full_depth(mode, channels):
         decode_image(file[: len(file) // 2], mode, dtype="uint16", strict=True)
     with pytest.raises(ValueError, match="`dtype`"):
         decode_image(file, mode, dtype="uint32")
+
+
+def test_one_image_in_any_form():
+    scene = levels(16, 9, 14, 5)
+    file = tiff(scene)
+    np.testing.assert_array_equal(decode_image(file, channels="as stored", dtype="uint16"), scene)
+    np.testing.assert_array_equal(decode_image(file, channels=5, dtype="float32"), scene)
+    taken = decode_image(file, bands=(3, 1), dtype="uint16")
+    np.testing.assert_array_equal(taken, scene[..., [3, 1]])
+    pages = tiff(np.moveaxis(scene, 2, 0), photometric="minisblack")
+    found = decode_image(pages, "unchanged", dtype="uint16", page=2)
+    np.testing.assert_array_equal(found, scene[..., 2])
+    with pytest.warns(PrecisionWarning, match="16 bits"):
+        eight = decode_image(file, channels="as stored")
+    np.testing.assert_array_equal(eight, scene >> 8)
+    with pytest.raises(DecodeError, match=r"5 numbers a pixel are no colors: take .*'as stored'"):
+        decode_image(file)
+    with pytest.raises(ValueError, match="`channels`"):
+        decode_image(file, channels="bgr")
 
 
 def test_pages_of_a_heic_begin_with_the_primary_image():
