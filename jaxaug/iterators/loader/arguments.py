@@ -37,6 +37,9 @@ _ELSEWHERE = {
     "worker_init_fn": "write seed=, from which all draws come",
     "num_threads": "write decode=Image(num_threads=)",
     "canvas": "write decode=Image(canvas=(height, width))",
+    "channels": "write decode=Image(channels=)",
+    "dtype": "write decode=Image(dtype=)",
+    "bands": "write decode=Image(bands=)",
 }
 
 

@@ -462,8 +462,10 @@ def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Dec
     unknown = sorted(set(given) - set(first))
     if unknown:
         raise ValueError(
-            f"`decode` must name columns of the source, {sorted(first)}, got {unknown}: texts"
-            f" become one by iterators.Renamed(source, texts={{{unknown[0]!r}: {unknown[0]!r}}})."
+            f"`decode` must name columns of the source, {sorted(first)}, got {unknown}: write"
+            f" {next(iter(first))!r}, or iterators.Renamed(source, {{{next(iter(first))!r}:"
+            f" {unknown[0]!r}}}); texts become columns by"
+            f" Renamed(source, texts={{{unknown[0]!r}: {unknown[0]!r}}})."
         )
 
     declared = getattr(options.source, "decoders", {})

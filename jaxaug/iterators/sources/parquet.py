@@ -509,8 +509,13 @@ def _check_schemas(
     """Raise SourceError unless all files have the same columns, with one of images."""
     first = opened[0].schema
     if image not in first.names:
-        images = [field.name for field in first if _arrow.is_image_type(field.type)]
-        hint = f": pass image={images[0]!r}" if images else ""
+        images = [f"image={field.name!r}" for field in first if _arrow.is_image_type(field.type)]
+        images += [
+            f"image={field.name!r} and max_images=, the most of one record"
+            for field in first
+            if _arrow.is_image_list(field.type)
+        ]
+        hint = f": pass {images[0]}" if images else ""
         raise SourceError(f"{files[0].name!r} has no column {image!r} but {first.names}{hint}.")
     kind = first.field(image).type
     if lists and not _arrow.is_image_list(kind):

@@ -145,6 +145,8 @@ def test_parquet_has_lists_of_images(tmp_path, kind):
     np.testing.assert_array_equal(batch["image"], np.asarray(expected)[:, :2])
     with pytest.raises(SourceError, match=r"holds lists of images.* give `max_images`"):
         Parquet(tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"no column .photo. .* image=.image. and max_images="):
+        Parquet(tmp_path / "a.parquet", image="photo")
     single = pyarrow.table({"image": [b"a"], "label": [0]})
     pyarrow.parquet.write_table(single, tmp_path / "b.parquet")
     with pytest.raises(SourceError, match="must hold lists of images, as `max_images` says"):
