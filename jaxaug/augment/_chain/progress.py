@@ -41,9 +41,6 @@ from jaxaug.augment._warp import (
 )
 from jaxaug.augment._xla import barrier, channels_to_front
 
-# What others call the labels of a volume.
-_NAMES_OF_LABELS = frozenset({"label", "mask", "masks", "seg", "segmentation"})
-
 
 class Note(NamedTuple):
     """A line of `Compose.explain`: the steps of one stage and its passes over the pixels."""
@@ -163,12 +160,6 @@ def _volume_info(rest: Sample) -> VolumeInfo:
             f"`labels` must have the depth, height and width of its volume {shape}, got"
             f" {jnp.shape(labels)}; channels come last, [D, H, W, C]."
         )
-    for name in sorted(_NAMES_OF_LABELS & rest.keys()):
-        if getattr(rest[name], "shape", ())[:3] == shape[:3]:
-            raise ValueError(
-                f"{name!r} has a value for each voxel of the volume {shape}, and only 'labels' move"
-                f" along: name it so, as Renamed(source, {{{name!r}: 'labels'}}) does."
-            )
     depth, height, width, *channels = shape
     count = channels[0] if channels else None
     return VolumeInfo((depth, height, width), count, rest.get("spacing"), rest.get("epoch"))

@@ -230,9 +230,10 @@ def warn_of_left_behind(sample: Sample) -> None:
         if name in ("volume", LABELS) or getattr(value, "shape", ())[:3] != shape:
             continue
         warn_once(
-            f"{name!r} {list(value.shape)} stays where it is while the volume moves: make whole"
-            " numbers a channel of 'labels' and others one of 'volume', by jnp.stack(..., -1) in a"
-            " function before, or leave it out.",
+            f"{name!r} {list(value.shape)} stays where it is while the volume moves: name whole"
+            f" numbers 'labels', as Renamed(source, {{{name!r}: 'labels'}}) does, or make them a"
+            " channel of these, and others one of 'volume', by jnp.stack(..., -1) in a function"
+            " before, or leave it out.",
             UserWarning,
         )
 

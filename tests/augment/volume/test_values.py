@@ -466,7 +466,7 @@ def test_wrong_volumes_and_settings_say_so():
         vol.QuarterTurn()(KEY, SAMPLE)
     with pytest.raises(ValueError, match="Affine needs a 'volume', and the sample has none"):
         AFFINE(KEY, {"image": jnp.zeros((8, 8, 3))})
-    with pytest.raises(ValueError, match=r"'mask' has a value for each voxel.*'mask': 'labels'"):
+    with pytest.warns(UserWarning, match=r"'mask' .* stays where it is.*'mask': 'labels'"):
         AFFINE(KEY, {"volume": SAMPLE["volume"], "mask": SAMPLE["labels"]})
     assert AFFINE(KEY, {**SAMPLE, "label": jnp.int32(3)})["label"] == 3  # of the whole volume
     with pytest.raises(ValueError, match=r"`axes` must be some of 0 .*got \(3,\)"):
