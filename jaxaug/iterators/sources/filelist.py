@@ -93,7 +93,7 @@ class FileList(LabeledFiles, TextSource):
         if dtype is int:
             self.labels = _classes(texts, places, sep)
         elif dtype is float:
-            self.labels = _numbers(texts, places)
+            self.labels = _numbers(texts, places, sep)
         self._files = LooseFiles(os.path.dirname(self._list), names)
 
     def __repr__(self) -> str:
@@ -175,10 +175,15 @@ def _label(text: str, where: str, sep: str | None) -> int:
         label = -1
     if not 0 <= label < 2**31:
         wanted = f"{where}: a label must be an integer from 0 to 2^31 - 1, got {text!r}"
-        blanks = sep is None or sep == " "
-        hint = " or, if it belongs to the path, choose another `sep`" if blanks else ""
-        raise SourceError(f"{wanted}: correct it{hint}.")
+        raise SourceError(f"{wanted}: correct it{_of_blanks(sep)}.")
     return label
+
+
+def _of_blanks(sep: str | None) -> str:
+    """Return what to do about a path that `sep` has cut."""
+    if sep is not None and sep != " ":
+        return ""
+    return ", or, if the file has blanks in its name, write a tab before its labels: sep='\\t'"
 
 
 def _classes(texts: list[list[str]], places: list[str], sep: str | None) -> np.ndarray | None:
@@ -194,7 +199,7 @@ def _classes(texts: list[list[str]], places: list[str], sep: str | None) -> np.n
     return np.array([row + [-1] * (most - len(row)) for row in labels], np.int32)
 
 
-def _numbers(texts: list[list[str]], places: list[str]) -> np.ndarray:
+def _numbers(texts: list[list[str]], places: list[str], sep: str | None) -> np.ndarray:
     """Return numbers float32[n], or [n, k] where each image has k."""
     count = len(texts[0])
     numbers = np.zeros((len(texts), count), np.float64)
@@ -205,11 +210,11 @@ def _numbers(texts: list[list[str]], places: list[str]) -> np.ndarray:
                 f"line, got {len(row)}: correct the line, or the `sep` of the file."
             )
         for column, text in enumerate(row):
-            numbers[number, column] = _number(text, place)
+            numbers[number, column] = _number(text, place, sep)
     return numbers[:, 0].astype(np.float32) if count == 1 else numbers.astype(np.float32)
 
 
-def _number(text: str, place: str) -> float:
+def _number(text: str, place: str, sep: str | None) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -217,6 +222,6 @@ def _number(text: str, place: str) -> float:
     if not abs(number) <= float(np.finfo(np.float32).max):
         raise SourceError(
             f"{place}: a label must be a finite number of float32, got {text!r}: correct or remove "
-            "the line, which may be a header."
+            f"the line, which may be a header{_of_blanks(sep)}."
         )
     return number

@@ -408,7 +408,7 @@ def test_a_list_without_labels_and_absolute_paths(tmp_path):
         (
             "a.jpg 1\n\n \nb c.jpg 1\n",
             None,
-            r"line 4: a label must be an integer.*got 'c.jpg'.*another `sep`",
+            r"line 4: a label must be an integer.*got 'c.jpg'.*blanks in its name.* tab.*'.t'",
         ),
         (
             "a.jpg,x",
@@ -451,6 +451,7 @@ def test_numbers_of_regression_lists(tmp_path):
         ("a.jpg 1 2\n\nb.jpg 3\n", "line 3: each image must have as many numbers, 2 .* got 1"),
         ("a.jpg\nb.jpg 3\n", "line 1: each image must have as many numbers, 1 .* got 0"),
         ("path x\na.jpg 1\n", "line 1: a label must be a finite number .* got 'x'.* a header"),
+        ("a b.jpg 1\n", r"line 1: .* got 'b.jpg'.* blanks in its name, .* tab.* sep='\\t'"),
         ("a.jpg nan\n", "line 1: .* got 'nan'"),
         ("a.jpg 1e39\n", "line 1: .* got '1e39'"),
     ],
