@@ -1,5 +1,6 @@
 """An order whose batches hold records of like lengths."""
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -8,7 +9,7 @@ import numpy as np
 
 from jaxaug._cached import cached_property
 from jaxaug._checks import check_positive_int
-from jaxaug.iterators.samplers.sampler import check_seed, permute
+from jaxaug.iterators.samplers.sampler import as_floats, check_seed, permute
 
 _BATCHES = -1  # the epoch's order of batches is that of a seed that no bucket has
 _GRID = 1 << 32
@@ -57,17 +58,17 @@ class Buckets:
     with_replacement: ClassVar[bool] = False
 
     def __post_init__(self):
-        lengths = np.asarray(self.lengths, np.float64)
-        bounds = np.asarray(self.bounds, np.float64)
+        lengths = as_floats(self.lengths)
+        bounds = as_floats(self.bounds)
         check_positive_int("batch_size", self.batch_size)
         check_seed(self.seed)
-        if lengths.ndim != 1 or not lengths.size or not np.isfinite(lengths).all():
+        if not lengths.size or not np.isfinite(lengths).all():
             raise ValueError(
                 "`lengths` must be a finite number for each record, float[n], got"
-                f" {lengths.dtype}{list(lengths.shape)}: of records whose length no manifest tells,"
-                " find it first."
+                f" {reprlib.repr(self.lengths)}: a Manifest has `durations`; find the lengths of"
+                " other records first."
             )
-        if bounds.ndim != 1 or not bounds.size or not (np.diff(bounds) > 0).all():
+        if not bounds.size or not (np.diff(bounds) > 0).all():
             raise ValueError(f"`bounds` must be ascending numbers, got {self.bounds!r}.")
         if not lengths.max() <= bounds[-1]:
             longer = int((lengths > bounds[-1]).sum())

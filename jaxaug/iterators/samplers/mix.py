@@ -1,6 +1,6 @@
 """Orders over several sources, and orders that repeat records: pure functions of the position."""
 
-import contextlib
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxaug._cached import cached_property
 from jaxaug._checks import check_positive_int
-from jaxaug.iterators.samplers.sampler import check_seed, permute
+from jaxaug.iterators.samplers.sampler import check_seed, check_weights, permute
 
 # The epoch's own draws are those of a permutation that no source uses.
 _OFFSETS = -1
@@ -50,11 +50,13 @@ class Mix:
 
     def __post_init__(self):
         lengths = np.asarray(self.lengths)
-        if lengths.ndim != 1 or not lengths.size or lengths.dtype.kind not in "iu":
-            raise ValueError(f"`lengths` must be ints [k] of at least 1, got {self.lengths!r}.")
-        if lengths.min() < 1:
-            raise ValueError(f"`lengths` must be ints [k] of at least 1, got {self.lengths!r}.")
-        weights = _check_weights("weights", self.weights, lengths.size)
+        ints = lengths.ndim == 1 and lengths.size > 0 and lengths.dtype.kind in "iu"
+        if not ints or lengths.min() < 1:
+            raise ValueError(
+                "`lengths` must be ints [k] of at least 1, got"
+                f" {reprlib.repr(self.lengths)}: give `lengths` of Concat(sources)."
+            )
+        weights = check_weights("weights", self.weights, lengths.size)
         if self.num_samples is not None:
             check_positive_int("num_samples", self.num_samples)
         check_seed(self.seed)
@@ -125,7 +127,7 @@ class Repeat:
     with_replacement: ClassVar[bool] = True
 
     def __post_init__(self):
-        factors = _check_weights("factors", self.factors, None)
+        factors = check_weights("factors", self.factors)
         if round(factors.sum()) < 1:
             raise ValueError(f"`factors` must be of a sum of at least 1, got {factors.sum()}.")
         check_seed(self.seed)
@@ -169,18 +171,3 @@ def _with_whole_sum(factors: np.ndarray, total: int) -> np.ndarray:
         return whole + fractions * (wanted / found if found else 0.0)
     gaps = np.where(fractions > 0, 1 - fractions, 0)
     return whole + fractions + gaps * ((wanted - found) / gaps.sum())
-
-
-def _check_weights(name: str, values: Sequence[float], count: int | None) -> np.ndarray:
-    """Return finite numbers of at least 0, not all 0, as float64[count]."""
-    array = np.zeros(0)
-    with contextlib.suppress(TypeError, ValueError):  # of what are no numbers
-        array = np.asarray(values, np.float64)
-    good = array.ndim == 1 and array.size > 0 and count in (None, array.size)
-    if not good or not np.isfinite(array).all() or array.min() < 0 or array.sum() <= 0:
-        each = "finite numbers, one for each record,"
-        wanted = each if count is None else f"{count} finite numbers"
-        raise ValueError(
-            f"`{name}` must be {wanted} of at least 0 with a positive sum, got {values!r}."
-        )
-    return array

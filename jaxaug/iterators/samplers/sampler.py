@@ -4,9 +4,11 @@ A sampler keeps no state and no list of records: any process computes any part o
 a resumed run, or one on another number of hosts, sees exactly the records it should.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import math
+import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
@@ -299,13 +301,7 @@ class Weighted:
     with_replacement: ClassVar[bool] = True
 
     def __post_init__(self):
-        weights = np.asarray(self.weights, np.float64)
-        in_range = np.isfinite(weights).all() and (weights >= 0).all()
-        if weights.ndim != 1 or not in_range or not 0 < weights.sum() < np.inf:
-            raise ValueError(
-                "`weights` must be a non-empty vector of finite numbers of at least 0 with a "
-                f"positive sum, got shape {weights.shape}, sum {weights.sum()}."
-            )
+        weights = check_weights("weights", self.weights)
         if self.num_samples is not None:
             _check_length(self.num_samples, "num_samples")
         check_seed(self.seed)
@@ -353,6 +349,28 @@ def check_seed(seed: object) -> None:
     """Raise ValueError unless a seed is an int."""
     if not is_int(seed):
         raise ValueError(f"`seed` must be an int, got {seed!r}.")
+
+
+def as_floats(values: object) -> np.ndarray:
+    """Return a vector of numbers as float64[n], an empty one for what is none."""
+    array = np.zeros(0)
+    with contextlib.suppress(TypeError, ValueError):
+        array = np.asarray(values, np.float64)
+    return array if array.ndim == 1 else np.zeros(0)
+
+
+def check_weights(name: str, values: object, count: int | None = None) -> np.ndarray:
+    """Return finite numbers of at least 0, not all 0, as float64[count]."""
+    array = as_floats(values)
+    good = array.size > 0 and count in (None, array.size) and array.min() >= 0
+    if not good or not 0 < array.sum() < np.inf:
+        each = "finite numbers, one for each record,"
+        wanted = each if count is None else f"{count} finite numbers"
+        raise ValueError(
+            f"`{name}` must be {wanted} of at least 0 with a positive sum, got"
+            f" {reprlib.repr(values)}."
+        )
+    return array
 
 
 def check_sampler(sampler: Sampler, count: int) -> None:

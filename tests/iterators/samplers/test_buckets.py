@@ -79,6 +79,8 @@ def test_each_record_meets_all_of_its_bucket():
         ((np.ones(3), [2, 1], 2), "`bounds` must be ascending"),
         ((np.ones(3), [0.5], 2), "`bounds` must reach the longest record, 1, got 0.5: 3 records"),
         (([1.0, np.inf], [2], 2), "`lengths` must be a finite number"),
+        ((iterators.Sequential(3), [2], 2), r"`lengths` .*, got Sequential.*Manifest.*durations"),
+        ((np.ones(3), "long", 2), "`bounds` must be ascending numbers, got 'long'"),
         ((np.ones(3), [2], 0), "`batch_size` must be"),
     ],
 )

@@ -452,3 +452,5 @@ def test_a_seed_that_is_no_int_is_refused(make, seed):
 def test_factors_that_are_no_numbers_are_named(factors):
     with pytest.raises(ValueError, match=r"`factors` must be finite numbers, one for each record,"):
         Repeat(factors)
+    with pytest.raises(ValueError, match=r"`weights` must be finite numbers, one for each record,"):
+        Weighted(factors)

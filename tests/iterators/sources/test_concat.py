@@ -194,6 +194,7 @@ def test_a_mix_is_as_long_as_all_its_sources():
     [
         (([], []), "`lengths` must be"),
         (([3, 0], [1, 1]), "`lengths` must be"),
+        ((Repeat([1]), [1, 1]), r"`lengths` must be .* got Repeat.*: give .lengths. of Concat"),
         (([3, 4], [1]), "`weights` must be 2 finite numbers"),
         (([3, 4], [-1, 2]), "`weights` must be 2 finite numbers"),
         (([3, 4], [0, 0]), "`weights` must be 2 finite numbers"),
