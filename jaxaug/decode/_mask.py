@@ -244,7 +244,7 @@ class EncodedMask(ColumnDecoder):
             orientation = 1 if turned else int(image["orientation"][row])
             mask = turn_mask(mask, original_size, orientation)
         except DecodeError as error:
-            return f"its mask: {error.reason}"
+            return error.reason
         height, width = image["size"][row].tolist()
         canvases[row, :height, :width] = shrink_mask(mask, (height, width))
         return ""
@@ -412,7 +412,8 @@ def turn_mask(mask: np.ndarray, original_size: Size, orientation: int) -> np.nda
         return mask
     height, width = mask.shape
     raise DecodeError(
-        f"it must have the size of its image, {stored[0]} x {stored[1]}, got {height} x {width}"
+        f"it must have the size of its image, {stored[0]} x {stored[1]}, got {height} x {width}:"
+        " store it with one number for each pixel of the image, resized to the nearest if need be"
     )
 
 

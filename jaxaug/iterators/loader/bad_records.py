@@ -168,6 +168,8 @@ def _name_failures(
         if index == PADDING:
             continue
         about = source.describe(index)
+        if len(encoded) > 1:
+            reason = f"{column!r}: {reason}"
         if any(values.lengths[row] == 0 for values in encoded):
             reason = about.get("error", reason)
         others = [name for name in about if name.endswith("_path")]

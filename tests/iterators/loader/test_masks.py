@@ -190,7 +190,7 @@ def test_the_number_that_does_not_fit_is_named(number):
     deep = np.full((30, 50), 3, np.int32)
     deep[4, 5] = number
     source = Pairs([encode(picture(0, 30, 50))] * 2, [shallow, encode(deep, "TIFF")])
-    with pytest.raises(DecodeError, match=f"its mask: number {number} does not fit uint8"):
+    with pytest.raises(DecodeError, match=f"'mask': number {number} does not fit uint8"):
         one_batch(source)
 
 
@@ -260,20 +260,20 @@ def test_transforms_move_the_mask_with_its_image():
 
 
 BAD_MASKS = [
-    (b"", "its mask: empty"),
-    (b"GIF8", "its mask: "),
-    (palette_png(numbers(0, 40, 56))[:150], "its mask: PNG: "),
+    (b"", "'mask': empty"),
+    (b"GIF8", "'mask': "),
+    (palette_png(numbers(0, 40, 56))[:150], "'mask': PNG: "),
     (
         encode(numbers(0, 56, 40), "PNG"),
-        "its mask: it must have the size of its image, 40 x 56, got 56 x 40",
+        "'mask': it must have the size of its image, 40 x 56, got 56 x 40: store it with one number",
     ),
     (
         encode(picture(0, 40, 56), "PNG"),
-        "its mask: it must hold one class number for each pixel, got uint8[40, 56, 3]: convert",
+        "'mask': it must hold one class number for each pixel, got uint8[40, 56, 3]: convert",
     ),
     (
         encode(np.zeros((40, 56), np.float32), "TIFF"),
-        "its mask: it must hold one class number for each pixel, got float32[40, 56]",
+        "'mask': it must hold one class number for each pixel, got float32[40, 56]",
     ),
 ]
 
@@ -306,7 +306,7 @@ def test_a_bad_image_needs_no_mask():
     source = Pairs([encode(picture(0, 40, 56)), b"bad"], [encode(numbers(0, 40, 56), "PNG"), b""])
     batch = one_batch(source, on_error="mask")
     assert batch["valid"].tolist() == [True, False] and len(batch["bad"]) == 1
-    assert "its mask" not in batch["bad"][0]["reason"]
+    assert "'mask'" not in batch["bad"][0]["reason"]
 
 
 def test_rows_that_fill_up_a_batch_are_blank():

@@ -82,7 +82,7 @@ def test_an_image_of_another_size_is_a_bad_record():
         batch = next(loader)
         assert batch["valid"].tolist() == [True, True, False] + [True] * 5
         reason = loader.stats["bad_records"][0]["reason"]
-    assert reason == "it is 30 x 56 pixels, 'image' 40 x 56"
+    assert reason == "'right': it is 30 x 56 pixels, 'image' 40 x 56"
 
 
 def test_images_of_their_own_sizes_have_canvases_of_their_own():
