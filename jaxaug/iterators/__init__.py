@@ -43,6 +43,7 @@ from jaxaug.iterators.sources.protocol import (
     Parted,
     Partial,
     Source,
+    Stamped,
     Stream,
     Summarized,
 )
@@ -84,6 +85,7 @@ __all__ = [
     "Sequential",
     "Shuffled",
     "Source",
+    "Stamped",
     "Stream",
     "Subset",
     "Summarized",

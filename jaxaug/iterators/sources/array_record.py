@@ -11,6 +11,7 @@ from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.packed.tf_example import parse_example
 from jaxaug.iterators.sources.random_access import RandomAccess
+from jaxaug.iterators.sources.stamps import data_stamps, joined
 from jaxaug.iterators.sources.storage.files import list_files
 
 
@@ -61,6 +62,10 @@ class ArrayRecord(RandomAccess):
             boxes_of=boxes_of,
             parse=parse_record if parse is None else parse,
         )
+
+    def stamps(self, indices: np.ndarray) -> np.ndarray:
+        """Return one stamp of sizes and times of all files for each record, see `Stamped`."""
+        return np.broadcast_to(joined(*data_stamps(self._files)[:, None]), len(indices))
 
     def __repr__(self) -> str:
         found = f"{len(self)} images in {len(self._files)} files, {sorted(self._names.values())}"

@@ -11,6 +11,7 @@ from jaxaug._checks import checked_indices
 from jaxaug._typing import Values
 from jaxaug.decode import Encoded, zarr_reference
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources.stamps import file_stamps, joined, row_stamps
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 _MAX_HASHED_ROWS = 16  # of an array: one may be larger than the memory
@@ -63,6 +64,13 @@ class Arrays:
         indices = checked_indices(indices, len(self))
         return {name: column.read(indices) for name, column in self._columns.items()}
 
+    def stamps(self, indices: np.ndarray) -> np.ndarray:
+        """Return checksums of all bytes of the rows, with sizes and times of the files.
+
+        See `Stamped`.
+        """
+        return joined(*(column.stamps(indices) for column in self._columns.values()))
+
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's number, and the paths of its files."""
         found: dict[str, Any] = {"record": index}
@@ -100,6 +108,9 @@ class _Rows:
         else:
             found = np.stack([np.asarray(self._array[row]) for row in rows.tolist()])
         return np.asarray(found)[places]
+
+    def stamps(self, indices: np.ndarray) -> np.ndarray:
+        return row_stamps({"": self.read(indices)}, len(indices))
 
     def fingerprint(self) -> str:
         spread = np.linspace(0, self.count - 1, min(self.count, _MAX_HASHED_ROWS))
@@ -143,6 +154,9 @@ class _Files:
         if self._is_folder[index]:
             return {"path": self._files.path(index)}
         return self._files.describe(index)
+
+    def stamps(self, indices: np.ndarray) -> np.ndarray:
+        return file_stamps(map(self._files.path, indices.tolist()))
 
     def fingerprint(self) -> str:
         return self._files.fingerprint()

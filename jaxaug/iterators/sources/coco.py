@@ -15,6 +15,7 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.sources import _items, _regions
 from jaxaug.iterators.sources._base import BOXES_OF
+from jaxaug.iterators.sources.stamps import file_stamps, joined
 from jaxaug.iterators.sources.storage.files import local_path
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
@@ -152,6 +153,11 @@ class Coco:
     def path(self, index: int) -> str:
         """Return the path of record `index`."""
         return self._files.path(index)
+
+    def stamps(self, indices: np.ndarray) -> np.ndarray:
+        """Return stamps of sizes and times of the images and of the JSON, see `Stamped`."""
+        images = file_stamps(map(self.path, indices.tolist()))
+        return joined(images, file_stamps([self._annotations]))
 
     @property
     def features(self) -> Features:

@@ -20,6 +20,7 @@ from jaxaug.iterators.loader.columns import (
     take_rows,
 )
 from jaxaug.iterators.sources.protocol import Far, Indexed, Source
+from jaxaug.iterators.sources.stamps import stamps_of
 
 _FIRST = np.zeros(1, np.int64)
 _CLASS_COLUMNS = {*LABELS, "box_labels"}  # of class numbers
@@ -134,6 +135,12 @@ class Concat:
             for name, texts in joined.items():
                 texts += found[name]
         return {name: [texts[place] for place in back.tolist()] for name, texts in joined.items()}
+
+    def stamps(self, indices: np.ndarray) -> np.ndarray:
+        """Return the stamps of the records by their sources, see `Stamped`."""
+        groups, back = self._by_source(checked_indices(indices, len(self)))
+        stamps = [stamps_of(self.sources[number], local) for number, local in groups]
+        return np.concatenate(stamps)[back]
 
     @property
     def decoders(self) -> Mapping[str, ColumnDecoder]:

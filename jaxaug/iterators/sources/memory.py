@@ -12,6 +12,7 @@ from jaxaug.decode import Encoded, Ragged
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import count_rows, hash_features, join_columns, take_rows
 from jaxaug.iterators.sources._base import TableSource, check_boxes_of
+from jaxaug.iterators.sources.stamps import row_stamps
 
 _MAX_HASHED_IMAGES = 256  # rows of a pixel array that enter its fingerprint: an array may be huge
 
@@ -97,7 +98,17 @@ class InMemory(TableSource):
 
     def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Return rows of the images and of the columns; no encoded bytes are copied."""
-        indices = checked_indices(indices, len(self))
+        return self._columns(checked_indices(indices, len(self)))
+
+    def stamps(self, indices: np.ndarray) -> np.ndarray:
+        """Return checksums of all that the records hold, see `Stamped`."""
+        texts = {
+            f"text {name}": Encoded.from_bytes([column[i].encode() for i in indices.tolist()])
+            for name, column in self._texts.items()
+        }
+        return row_stamps(self._columns(indices) | texts, len(indices))
+
+    def _columns(self, indices: np.ndarray) -> dict[str, Values]:
         columns = {name: take_rows(column, indices) for name, column in self._features.items()}
         images: dict[str, Values] = {"image": take_rows(self._images, indices)}
         if self._masks is not None:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxaug._typing import Features, PathLike, Values
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.folder import files_below, listed
+from jaxaug.iterators.sources.stamps import file_stamps, joined
 from jaxaug.iterators.sources.storage.files import local_path, reason
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
@@ -101,6 +102,11 @@ class PairedFolders:
     def mask_path(self, index: int) -> str:
         """Return the path of the mask of image `index`."""
         return self._masks.path(index)
+
+    def stamps(self, indices: np.ndarray) -> np.ndarray:
+        """Return stamps of sizes and times of the images and of their masks, see `Stamped`."""
+        numbers = indices.tolist()
+        return joined(*(file_stamps(map(path, numbers)) for path in (self.path, self.mask_path)))
 
     @property
     def features(self) -> Features:

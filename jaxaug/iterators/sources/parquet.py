@@ -26,6 +26,7 @@ from jaxaug.iterators.sources.packed.columns import (
     ragged_names,
     take_features,
 )
+from jaxaug.iterators.sources.stamps import data_stamps
 from jaxaug.iterators.sources.storage.files import (
     DataFile,
     common_folder,
@@ -315,6 +316,12 @@ class Parquet(TableSource):
         before = int(self._opened[file_number].rows[:group].sum())
         row = before + index - int(self._starts[number])
         return {"path": self._files[file_number].name, "row": row}
+
+    def stamps(self, indices: np.ndarray) -> np.ndarray:
+        """Return stamps of sizes and times of the records' files as they were opened."""
+        numbers = np.searchsorted(self._starts, indices, side="right") - 1
+        files = np.array([file for file, _ in self._groups])
+        return data_stamps(self._files)[files[numbers]]
 
     def fingerprint(self) -> str:
         """Return a hash of the files' names and sizes, of their rows, and of the features."""

@@ -132,6 +132,30 @@ class Far(Source, Protocol):
 
 
 @runtime_checkable
+class Stamped(Source, Protocol):
+    """A source that knows whether a record is still what it was.
+
+    `Loader(keep="disk:DIR")` decodes a record again where its stamp is another one than that of the
+    run which has kept it.
+
+    Example:
+      >>> from jaxaug.iterators import InMemory
+      >>> first, second = (InMemory([b"..."] * 2 + [last]) for last in (b"old", b"new"))
+      >>> rows = np.arange(3)
+      >>> (first.stamps(rows) == second.stamps(rows)).tolist()
+      [True, True, False]
+    """
+
+    def stamps(self, indices: np.ndarray) -> np.ndarray:
+        """Return a number for each of the records `indices` (int64[n]), uint32[n].
+
+        It is a hash of what tells that a record has changed, and takes less time than to read and
+        decode it: of size and time of a file, of all bytes of what is in memory.
+        """
+        ...
+
+
+@runtime_checkable
 class Stream(Protocol):
     """Records one after another, from the start each time, without random access.
 

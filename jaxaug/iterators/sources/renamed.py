@@ -10,6 +10,7 @@ import numpy as np
 from jaxaug._typing import Features, Values
 from jaxaug.decode import ColumnDecoder, Encoded
 from jaxaug.iterators.sources.protocol import Source
+from jaxaug.iterators.sources.stamps import stamps_of
 
 
 class Renamed:
@@ -104,6 +105,10 @@ class Renamed:
     ) -> dict[str, list[str]]:
         """Return the source's texts, see `Loader.texts`."""
         return self.source.texts(indices, names, missing)  # pyright: ignore
+
+    def stamps(self, indices: np.ndarray) -> np.ndarray:
+        """Return the source's stamps, see `Stamped`."""
+        return stamps_of(self.source, indices)
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the source's description of the record."""

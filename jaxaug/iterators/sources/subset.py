@@ -11,6 +11,7 @@ from jaxaug._typing import Features, Values
 from jaxaug.decode import ColumnDecoder
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.protocol import Far, Indexed, Partial, Parts, Source
+from jaxaug.iterators.sources.stamps import stamps_of
 
 
 class Subset:
@@ -111,6 +112,10 @@ class Subset:
           AttributeError: the source has no such method.
         """
         return self._of_source("texts")(self._original(indices), names, missing)
+
+    def stamps(self, indices: np.ndarray) -> np.ndarray:
+        """Return the source's stamps of the records behind `indices`, see `Stamped`."""
+        return stamps_of(self.source, self._original(indices))
 
     @property
     def decoders(self) -> Mapping[str, ColumnDecoder]:

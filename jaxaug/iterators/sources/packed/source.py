@@ -36,6 +36,7 @@ from jaxaug.iterators.sources.packed.columns import (
 )
 from jaxaug.iterators.sources.packed.facts import Shared, facts_of, table_starts
 from jaxaug.iterators.sources.protocol import Parts
+from jaxaug.iterators.sources.stamps import data_stamps
 from jaxaug.iterators.sources.storage.files import (
     Unpack,
     hide_secrets,
@@ -406,6 +407,11 @@ class PackedSource(TableSource):
     def _place(self, index: int) -> str:
         number, place = self._in_file(index)
         return f"number {place} in {self._files[number].name!r}"
+
+    def stamps(self, indices: np.ndarray) -> np.ndarray:
+        """Return stamps of sizes and times of the records' files as they were opened."""
+        numbers = np.searchsorted(self._index.row_starts, indices, side="right") - 1
+        return data_stamps(self._files)[numbers]
 
     def fingerprint(self) -> str:
         """Return a hash of the files' names and sizes, the images' places, and the features."""
