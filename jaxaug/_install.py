@@ -1,4 +1,4 @@
-"""The commands that install what an extra of jaxaug brings, for messages.
+"""The versions of packages, and for messages the commands that install those of an extra.
 
 They name the packages themselves: "jaxaug[tfds]" means something to pip only where an index has
 jaxaug.
@@ -28,6 +28,22 @@ def install_command(extra: str) -> str:
 def install_gpu_command() -> str:
     """Return the pip commands for decoding on NVIDIA GPUs, of either version of CUDA."""
     return f"{install_command('cuda13')}, or for CUDA 12 {install_command('cuda12')}"
+
+
+def installed_versions(*packages: str) -> dict[str, str]:
+    """Return the versions of packages by name, "missing" of what is not installed.
+
+    Example:
+      >>> installed_versions("no-such-package")
+      {'no-such-package': 'missing'}
+    """
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "missing"
+    return versions
 
 
 def _packages(requirements: list[str], extra: str) -> list[str]:

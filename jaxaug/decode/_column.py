@@ -159,6 +159,14 @@ class ColumnDecoder:
         """Return the `extents` of all records, or of a sample, before any is decoded."""
         return {}
 
+    def made_by(self, platform: str) -> Mapping[str, str]:
+        """Return the versions of the libraries that decode on the devices of a platform, by name.
+
+        With other ones the arrays may differ: `Loader(keep="disk:DIR")` then decodes anew, as it
+        does with another version of jaxaug.
+        """
+        return {}
+
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the shape and dtype of each of one record's arrays, after `decode_rows`."""
         raise NotImplementedError(

@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 
 from jaxaug._checks import is_int
+from jaxaug._install import installed_versions
 from jaxaug._typing import Values
 from jaxaug.decode._clip_rows import clips_of, one_frame, rows_of_clips
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, RowError, valid_rows
@@ -19,6 +20,7 @@ from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image.canvas import rows_within
 from jaxaug.decode.image.column import Image, ImageArray
+from jaxaug.decode.image.deep.libraries import PACKAGES
 from jaxaug.decode.image.host.decode_image import decode_unchanged
 from jaxaug.decode.image.orientation import FLIP_X, FLIP_Y, TRANSPOSE, upright
 from jaxaug.decode.image.parse.headers import BAD, MAX_PIXELS, Headers, read_headers
@@ -196,6 +198,9 @@ class EncodedMask(ColumnDecoder):
 
     def within(self, bound: float) -> "EncodedMask":
         return dataclasses.replace(self, canvas=(rows_within(self.canvas, bound), self.canvas[1]))
+
+    def made_by(self, platform: str) -> dict[str, str]:
+        return installed_versions(*PACKAGES)
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         return {"canvas": jax.ShapeDtypeStruct(self.canvas, np.dtype(self.dtype))}

@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 
 from jaxaug._checks import check_choice, check_positive_int
+from jaxaug._install import installed_versions
 from jaxaug._sinc import RESAMPLE, resample, resampled_length
 from jaxaug._typing import Device, Values
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
@@ -258,6 +259,10 @@ class Audio(ColumnDecoder):
             min(each.frames, self.window(each.header.rate)) for each in self._look_at(column)
         ]
         return {"samples": np.array(lengths, np.int64)[:, None] + 2 * self.margin}
+
+    def made_by(self, platform: str) -> dict[str, str]:
+        """Return the versions of the libraries of the formats."""
+        return installed_versions("miniaudio", "soundfile", "av")
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the forms of the samples, of their number, and of where they are from."""

@@ -1,5 +1,6 @@
 """The decoder of a column of images: its canvas, and the entries that it makes of a sample."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,11 +12,13 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from jaxaug._checks import check_choice, check_positive_int, check_size
+from jaxaug._install import installed_versions
 from jaxaug._typing import Device, Values
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._types import Encoded, Ragged
 from jaxaug.decode.image.canvas import fit_size, pick_canvas, rows_within, sizes_in
 from jaxaug.decode.image.decoder import Decoder
+from jaxaug.decode.image.deep.libraries import PACKAGES
 from jaxaug.decode.image.form import AS_STORED, COLORS, PixelForm, pixel_form
 from jaxaug.decode.image.host.decode_image import decode_as
 from jaxaug.decode.image.list import EachImage, ImageList
@@ -189,6 +192,17 @@ class Image(ColumnDecoder):
             "original_size": jax.ShapeDtypeStruct((2,), np.int32),
             "orientation": jax.ShapeDtypeStruct((), np.uint8),
         }
+
+    def made_by(self, platform: str) -> dict[str, str]:
+        """Return the versions of the libraries of host threads, and of the engines' one."""
+        from jaxaug.decode.native import libnvjpeg
+        from jaxaug.decode.native.load_library import LibraryError
+
+        versions = installed_versions(*PACKAGES)
+        if platform == "gpu" and self.backend != "host":
+            with contextlib.suppress(LibraryError):  # host threads decode without it
+                versions["nvjpeg"] = libnvjpeg.version()
+        return versions
 
     def open(self, devices: Sequence[Device], deterministic: bool) -> "Decoder | LikeReader":
         """Return a running `Decoder`."""

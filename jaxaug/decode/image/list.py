@@ -70,6 +70,9 @@ class ImageList(ColumnDecoder):
         }
         return forms | {"length": jax.ShapeDtypeStruct((), np.int32)}
 
+    def made_by(self, platform: str) -> Mapping[str, str]:
+        return self.image.made_by(platform)
+
     def open(self, devices: Sequence[Device], deterministic: bool) -> "ListReader":
         return ListReader(self.image.open(devices, deterministic), self.most)
 

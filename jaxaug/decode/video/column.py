@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from jaxaug._checks import check_choice, check_positive_int, check_size
-from jaxaug._install import install_gpu_command
+from jaxaug._install import install_gpu_command, installed_versions
 from jaxaug._typing import Device, Values
 from jaxaug._warn import warn_once
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
@@ -175,6 +175,10 @@ class Video(ColumnDecoder):
             except DecodeError:  # told when it is decoded
                 continue
         return found
+
+    def made_by(self, platform: str) -> dict[str, str]:
+        """Return the versions of PyAV, and of Pillow, which shrinks frames."""
+        return installed_versions("av", "pillow")
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the forms of planes, of the frames' numbers and times, of sizes and colors."""

@@ -11,11 +11,13 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from jaxaug._checks import check_choice, check_positive_int, dtype_name
+from jaxaug._install import installed_versions
 from jaxaug._typing import Device, Values
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._draw import draw_integers
 from jaxaug.decode._types import Encoded
+from jaxaug.decode.image.deep.libraries import PACKAGES
 from jaxaug.decode.volume.stored import StoredVolume, open_volume
 from jaxaug.errors import DecodeError
 
@@ -149,6 +151,10 @@ class Volume(ColumnDecoder):
             except DecodeError:
                 continue
         return found
+
+    def made_by(self, platform: str) -> dict[str, str]:
+        """Return the versions of the readers of volumes, and of the slices that are images."""
+        return installed_versions("nibabel", "zarr", "numcodecs", *PACKAGES)
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the forms of the voxels, and of what is known of them."""

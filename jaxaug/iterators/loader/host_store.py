@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import shutil
 import threading
 import zlib
@@ -16,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+import jaxaug
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.iterators.loader.device_places import RecordPlaces
 from jaxaug.iterators.loader.kept import KEPT, RecordStore, check_space, free_host_bytes
@@ -23,6 +23,7 @@ from jaxaug.iterators.loader.reader import PADDING, ReadBatch
 from jaxaug.iterators.loader.row_slots import RowSlots, used_bytes
 from jaxaug.iterators.loader.rows import ROW_NAMES, RowPacking, RowSchema
 from jaxaug.iterators.sources.protocol import Source
+from jaxaug.iterators.sources.stamps import stamps_of
 from jaxaug.sharding._assemble import RowLayout
 
 # One thread copies some 10 GB/s, the bus to a GPU takes 50.
@@ -155,8 +156,10 @@ def _values(rows: dict[str, Any]) -> dict[str, Any]:
 class DiskStore(HostStore):
     """The records of a source in mapped files, which other processes and later runs find again.
 
-    A record counts once the checksum of its bytes is there and right: what a process that was
-    killed has left half written is decoded anew, and so is a record whose file has changed.
+    A record counts once the checksum of its bytes and of its stamp is there and right: what a
+    process that was killed has left half written is decoded anew, and so is a record that has
+    changed in the source. Other versions of jaxaug, and of what decodes, begin a folder of their
+    own.
 
     Args:
       rows: the form of the rows.
@@ -178,9 +181,11 @@ class DiskStore(HostStore):
 
     def find(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         kept, bad = super().find(indices)
-        for index in np.unique(indices[(indices != PADDING) & ~kept & ~bad]).tolist():
-            if self._checksums[index] and self._checksums[index] == self._checksum(index):
-                self._state[index] = KEPT
+        unknown = np.unique(indices[(indices != PADDING) & ~kept & ~bad])
+        unknown = unknown[self._checksums[unknown] != 0]
+        if not unknown.size:
+            return kept, bad
+        self._state[unknown[self._checksums[unknown] == self._checksums_of(unknown)]] = KEPT
         return super().find(indices)
 
     def write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
@@ -193,13 +198,16 @@ class DiskStore(HostStore):
                 f"records, got {error.strerror!r} behind {self.count:,}: free some and go on, "
                 "what is there stays, or leave `keep` out.",
             ) from error
-        for index in indices[indices != PADDING].tolist():
-            self._checksums[index] = self._checksum(index)
+        written = indices[indices != PADDING]
+        self._checksums[written] = self._checksums_of(written)
         return ()
 
-    def _checksum(self, index: int) -> int:
-        """Return the checksum of a record and of the state of its file, which is not 0."""
-        checksum = zlib.crc32(_file_state(self._source, index))
+    def _checksums_of(self, indices: np.ndarray) -> list[int]:
+        """Return the checksums of records and of their stamps in the source, which are not 0."""
+        stamps = stamps_of(self._source, indices)
+        return list(map(self._checksum, indices.tolist(), stamps.tolist()))
+
+    def _checksum(self, index: int, checksum: int) -> int:
         full = [None if each.tight else each.rows[index : index + 1] for each in self._slots]
         extents = self._tree.flatten_up_to(self._rows.extents(self._tree.unflatten(full)))
         for slots, extent in zip(self._slots, extents):
@@ -223,13 +231,18 @@ class DiskStore(HostStore):
     def _make_folder(self, columns: list[jax.ShapeDtypeStruct]) -> Path:
         """Return the folder of these records, decoded in this way."""
         decoders = {name: repr(each) for name, each in self._rows.decoders.items()}
+        platform = self._layout.devices[0].platform
+        versions: dict[str, str] = {}
+        for each in self._rows.decoders.values():
+            versions |= each.made_by(platform)
         facts = {
             "source": self._source.fingerprint(),
-            "platform": self._layout.devices[0].platform,  # engines and host differ by rounding
+            "platform": platform,  # engines and host differ by rounding
             "decoders": decoders,
+            "versions": {"jaxaug": jaxaug.__version__} | versions,
             "columns": [f"{np.dtype(each.dtype)} {each.shape}" for each in columns],
             "slots": "tight",  # of what rows use, at their starts
-            "version": 2,  # 1 had the pixels of earlier batches where engines decode
+            "version": 3,  # 1 had pixels of earlier batches where engines decode, 2 no stamps
         }
         described = json.dumps(facts, indent=2)
         name = hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
@@ -243,18 +256,3 @@ class DiskStore(HostStore):
                 f"{folder}: {error.strerror}."
             ) from error
         return folder
-
-
-def _file_state(source: Source, index: int) -> bytes:
-    """Return size and time of change of a record's own files; nothing where it has none.
-
-    The fingerprint of loose files tells of their names alone, that of packed ones also of sizes.
-    """
-    state = b""
-    for name in ("path", "mask_path"):
-        try:
-            facts = os.stat(getattr(source, name)(index))
-        except (AttributeError, OSError):
-            continue
-        state += f"{facts.st_size} {facts.st_mtime_ns} ".encode()
-    return state

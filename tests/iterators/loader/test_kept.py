@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import importlib.metadata
 import itertools
 import os
 import threading
@@ -14,10 +15,13 @@ import jax
 import numpy as np
 import pytest
 
+import jaxaug
 from jaxaug import Loader, augment
 from jaxaug.decode import ColumnDecoder, Image, Ragged, Tokenized, Video
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import (
+    Arrays,
+    Concat,
     FromIterable,
     ImageFolder,
     InMemory,
@@ -574,7 +578,7 @@ def test_bytes_that_changed_on_disk_are_decoded_again(keep, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, again, first)
 
 
-@pytest.mark.parametrize("kind", ["images", "subset", "masks"])
+@pytest.mark.parametrize("kind", ["images", "subset", "masks", "subset of masks"])
 @pytest.mark.parametrize("keep", ["disk"], indirect=True)
 def test_files_that_changed_are_decoded_again(keep, kind, tmp_path):
     for folder, suffix in (("images/a", "jpg"), ("masks/a", "png")):
@@ -586,22 +590,108 @@ def test_files_that_changed_are_decoded_again(keep, kind, tmp_path):
 
     def batches(keep):
         source: Any = ImageFolder(tmp_path / "images")
-        if kind == "subset":
-            source = Subset(source, range(6))
-        if kind == "masks":
+        if kind.endswith("masks"):
             source = PairedFolders(tmp_path / "images/a", tmp_path / "masks/a")
+        if kind.startswith("subset"):
+            source = Subset(source, range(6))
         options = {"sharding": devices(1), "shuffle": False, "epochs": 1, "keep": keep}
         with Loader(source, 2, decode={"image": Image(canvas=(24, 32))}, **options) as loader:
             return jax.device_get(list(loader))
 
     before = batches(keep)
-    name = "masks/a/3.png" if kind == "masks" else "images/a/3.jpg"
+    name = "masks/a/3.png" if kind.endswith("masks") else "images/a/3.jpg"
     (tmp_path / name).write_bytes((tmp_path / name.replace("3", "4")).read_bytes())
     os.utime(tmp_path / name, ns=(1, 1))
     after = batches(keep)
     jax.tree.map(np.testing.assert_array_equal, after, batches(None))
-    entry = "mask" if kind == "masks" else "image"
+    entry = "mask" if kind.endswith("masks") else "image"
     assert (after[1][entry] != before[1][entry]).any()
+
+
+def _changing(kind, tmp_path):
+    """Return a function that makes a source of 600 records, and one that changes record 301.
+
+    Neither its size nor a time tells, nor one of the rows that a fingerprint has.
+    """
+    pixels = np.arange(600 * 8 * 8 * 3).reshape(600, 8, 8, 3).astype(np.uint8)
+    images = [encode(each, "BMP") for each in pixels[:7]]  # of one size
+    images = [images[number % 7] for number in range(600)]
+    masks = [encode(pixels[number % 7, ..., 0], "BMP") for number in range(600)]
+    np.save(tmp_path / "pixels.npy", pixels)
+    mapped = np.load(tmp_path / "pixels.npy", mmap_mode="r+")
+    make = {
+        "pixels": lambda: InMemory(pixels),
+        "memmap": lambda: InMemory(mapped),
+        "images": lambda: InMemory(images),
+        "masks": lambda: InMemory(images, masks=masks),
+        "arrays": lambda: Arrays({"image": pixels, "label": np.arange(600)}),
+        "subset": lambda: Subset(Concat([InMemory(pixels), InMemory(pixels)]), range(600)),
+        "renamed": lambda: Renamed(Arrays({"x": mapped}), {"x": "image"}),
+    }[kind]
+
+    def change():
+        pixels[301] += 1
+        mapped[301] += 1
+        masks[301] = masks[302]
+        if kind != "masks":
+            images[301] = images[302]
+
+    return make, change
+
+
+@pytest.mark.parametrize(
+    "kind", ["pixels", "memmap", "images", "masks", "arrays", "subset", "renamed"]
+)
+@pytest.mark.parametrize("keep", ["disk"], indirect=True)
+def test_rows_that_changed_are_kept_anew(keep, kind, tmp_path, monkeypatch):
+    make, change = _changing(kind, tmp_path)
+
+    def batches(keep):
+        options = {"shuffle": False, "epochs": 1, "sharding": devices(1), "keep": keep}
+        with Loader(make(), 100, **options) as loader:
+            return jax.device_get(list(loader))
+
+    before = batches(keep)
+    written = []
+    write = host_store.DiskStore.write
+    monkeypatch.setattr(
+        host_store.DiskStore,
+        "write",
+        lambda self, rows, indices: written.extend(indices.tolist()) or write(self, rows, indices),
+    )
+    jax.tree.map(np.testing.assert_array_equal, batches(keep), before)
+    assert not written
+    change()
+    after = batches(keep)
+    jax.tree.map(np.testing.assert_array_equal, after, batches(None))
+    entry = "mask" if kind == "masks" else "image"
+    assert (after[3][entry][1] != before[3][entry][1]).any()
+    assert {index for index in written if index >= 0} == {301}
+
+
+@pytest.mark.parametrize("library", ["jaxaug", "pillow", "simplejpeg"])
+@pytest.mark.parametrize("keep", ["disk"], indirect=True)
+def test_another_version_of_what_decodes_begins_anew(keep, library, monkeypatch):
+    epochs_of(Rereading(jpegs(N)), keep)
+    version = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata,
+        "version",
+        lambda name: "99" if name == library else version(name),
+    )
+    monkeypatch.setattr(jaxaug, "__version__", "99" if library == "jaxaug" else jaxaug.__version__)
+    source = Rereading(jpegs(N))
+    epochs_of(source, keep)
+    assert set(source.reads) == set(range(N))
+
+
+@pytest.mark.parametrize("keep", ["disk"], indirect=True)
+def test_arrays_do_not_begin_anew_with_a_library_that_decodes_nothing(keep, monkeypatch, tmp_path):
+    source = InMemory(np.zeros((N, 8, 8, 3), np.uint8))
+    for version in ("1", "2"):
+        monkeypatch.setattr(importlib.metadata, "version", lambda name, version=version: version)
+        Loader(source, 4, sharding=devices(1), keep=keep).close()
+    assert len(list((tmp_path / "kept").iterdir())) == 1
 
 
 def test_a_place_that_is_no_directory_is_named(tmp_path):

@@ -6,6 +6,9 @@ from typing import Any
 
 from jaxaug._install import install_command
 
+# All that host threads may decode an image with, by the names of their packages.
+PACKAGES = ("pillow", "simplejpeg", "imagecodecs", "tifffile", "pillow-heif", "pydicom")
+
 
 @functools.cache
 def library(name: str) -> Any:
