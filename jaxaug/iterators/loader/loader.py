@@ -77,8 +77,9 @@ class Loader(Checkpointable):
         have the same batches to the bit. "device": each device of the mesh holds a share, whose
         memory is taken when the Loader is made. "device:0.4": that share of the records is there,
         the rest on the host. "host": in memory. Of several processes each keeps what it has
-        decoded. "disk:DIR": in files of a directory, for all processes and later runs. For sources
-        with random access. None keeps nothing.
+        decoded. "disk:DIR": in files of a directory, for all processes and later runs; what has
+        changed in the source, as its `stamps` say, is decoded again. For sources with random
+        access. None keeps nothing.
 
     Raises:
       ValueError, TypeError: a wrong argument; SourceError: an empty source; MemoryError: the data
