@@ -70,15 +70,21 @@ def _known(start: bytes, data: memoryview) -> Header:
     if raw_stream(bytes(behind[:16])):
         return stream_header(data)  # AAC, AC-3, AMR
     if start[:3] == b"ID3" or (start[0] == 0xFF and len(start) > 1 and start[1] & 0xE0 == 0xE0):
-        stream = mp3.find_frames(data)
-        # miniaudio decodes to 16 bits.
-        return Header("mp3", stream.rate, stream.channels, stream.frames, 16, table=stream)
+        return _mp3(data)
     if container_at(data) is not None:
         return stream_header(data)
+    if mp3.find_run(data) >= 0:
+        return _mp3(data)
     raise AudioError(
         "it is no WAV, RF64, W64, AIFF, AU, CAF, SPHERE, FLAC, MP3, Ogg Vorbis, Opus, AAC, M4A,"
         f" AC-3 or AMR: it begins with {start[:4]!r}"
     )
+
+
+def _mp3(data: memoryview) -> Header:
+    stream = mp3.find_frames(data)
+    # miniaudio decodes to 16 bits.
+    return Header("mp3", stream.rate, stream.channels, stream.frames, 16, table=stream)
 
 
 def _flac(data: memoryview) -> Header:

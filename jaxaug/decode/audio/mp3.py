@@ -24,6 +24,8 @@ _KIND = 0x001E0CC0  # version, layer, rate and mode
 _BLOCK = 1 << 19  # bytes in which headers are looked for at once
 _MAX_SEARCHED = 1 << 20  # bytes without a frame
 _FIRST_SEARCHED = 1 << 11  # of them, more than a frame; then twice as many, and so on
+_RUN = 5  # frames of one kind, by which MP3 is known behind something else
+_RUN_SEARCHED = 1 << 16  # bytes in which these begin
 _RESERVOIR = 511
 _DECODER_DELAY = 529  # samples, which gapless players take off too: 528 and one
 _GAPLESS = (b"LAME", b"Lavf", b"Lavc")  # encoders that tell how many samples they added
@@ -197,29 +199,81 @@ def behind_tags(data: memoryview) -> int:
     return place
 
 
+def find_run(data: memoryview, place: int = 0) -> int:
+    """Return the first place of a frame that four more of its kind follow, or fewer, but one at
+    least, up to the end of the file; -1 where none is within 64 KiB.
+
+    By it MP3 is known behind zeros, or behind what is no sound.
+    """
+    starts, words = _candidates(data, place, min(place + _RUN_SEARCHED, len(data) - 3))
+    ends = _ends(starts, words)
+    first = len(data)
+    for number in range(2, _RUN + 1):
+        following = _words(data, ends)
+        follows = _agree(words, following)
+        starts, words = starts[follows], following[follows]
+        ends = _ends(ends[follows], words)
+        enough = starts if number == _RUN else starts[ends == len(data)]
+        first = min([first, *enough[:1].tolist()])
+    return first if first < len(data) else -1
+
+
 def _find_frame(data: memoryview, place: int) -> int:
-    """Return the next place of a frame that another one, or the end, follows; -1 for none."""
+    """Return the next place of a frame that another one, or the end, follows; -1 for none.
+
+    A frame at the place itself may be the only one, before something else, and one that holds a tag
+    tells of others. Another one that none follows is text, or damage, where there are more.
+    """
     word = _word(data, place)
-    if is_frame(word) and place + _format(word & _KIND).length(word) <= len(data):
-        return place  # it may be the only one, before something else
+    alone = False
+    if is_frame(word):
+        format_ = _format(word & _KIND)
+        end = place + format_.length(word)
+        alone = end <= len(data)
+        tag = bytes(data[place:end])
+        if _agree(word, _word(data, end)) or (
+            alone and _read_tag(tag, format_.side)[0] is not None
+        ):
+            return place
+    run = find_run(data, place)
+    if run >= 0:
+        return run
+    return place if alone else _find_pair(data, place)
+
+
+def _find_pair(data: memoryview, place: int) -> int:
+    """Return the next place of a frame that another one, or the end, follows; -1 for none."""
     end = min(place + _MAX_SEARCHED, len(data) - 3)
     size = _FIRST_SEARCHED
     while place < end:
         stop = min(place + size, end)
-        values = np.frombuffer(data[place : stop + 3], np.uint8)
-        starts = place + np.flatnonzero((values[:-3] == 0xFF) & (values[1:-2] >= 0xE0))
-        words = _words(data, starts)
-        good = is_frame(words)
-        starts, words = starts[good], words[good]
-        table = _lengths()
-        ends = starts + table[words >> 17 & 15, words >> 12 & 15, words >> 10 & 3, words >> 9 & 1]
-        after = _words(data, ends)
-        follows = is_frame(after) & ((after ^ words) & _FIXED == 0)
-        found = np.flatnonzero(follows | (ends == len(data)))
+        starts, words = _candidates(data, place, stop)
+        ends = _ends(starts, words)
+        found = np.flatnonzero(_agree(words, _words(data, ends)) | (ends == len(data)))
         if len(found):
             return int(starts[found[0]])
         place, size = stop, 2 * size
     return -1
+
+
+def _candidates(data: memoryview, place: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places between two at which there is a header, and these headers."""
+    values = np.frombuffer(data[place : max(place, stop) + 3], np.uint8)
+    starts = place + np.flatnonzero((values[:-3] == 0xFF) & (values[1:-2] >= 0xE0))
+    words = _words(data, starts)
+    good = is_frame(words)
+    return starts[good], words[good]
+
+
+def _ends(starts: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Return where the frames of headers end."""
+    table = _lengths()
+    return starts + table[words >> 17 & 15, words >> 12 & 15, words >> 10 & 3, words >> 9 & 1]
+
+
+def _agree(word: Any, other: Any) -> Any:
+    """Return True where another header is of the kind of a header; of arrays, an array."""
+    return is_frame(other) & ((other ^ word) & _FIXED == 0)
 
 
 def _words(data: memoryview, places: np.ndarray) -> np.ndarray:

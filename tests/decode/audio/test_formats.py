@@ -12,6 +12,7 @@ pytest.importorskip("miniaudio")
 pytest.importorskip("soundfile")
 
 import av
+import PIL.Image
 import soundfile
 
 from jaxaug.decode.audio import mp3
@@ -465,3 +466,66 @@ def test_what_looks_like_a_header_inside_of_a_frame_is_none():
         starts = read_header(memoryview(bytes(data))).table.starts
         data[starts[other] + 100 : starts[other] + 104] = data[:4]
         np.testing.assert_array_equal(read_header(memoryview(bytes(data))).table.starts, starts)
+
+
+@pytest.mark.parametrize("kind", ["zeros", "noise", "half a frame"])
+def test_mp3_behind_garbage(kind):
+    noise = np.random.default_rng(1).integers(0, 256, 60_000, np.uint8).tobytes()
+    start = read_header(memoryview(MP3)).table.starts[0]
+    garbage = {"zeros": bytes(60_000), "noise": b"\0" + noise, "half a frame": MP3[start + 9 :]}
+    before = garbage[kind] if kind != "half a frame" else garbage[kind][:200]
+    header, whole = all_of(before + MP3)
+    np.testing.assert_array_equal(whole, all_of(MP3)[1])
+    np.testing.assert_allclose(whole, decoded(MP3), rtol=0, atol=1e-4)
+    window = read_window(memoryview(before + MP3), header, 9000, 9500, exact=False)
+    np.testing.assert_array_equal(window, whole[9000:9500])
+
+
+@pytest.mark.parametrize("count, found", [(1, False), (2, True), (4, True), (5, True)])
+def test_mp3_behind_garbage_has_a_run_of_frames(count, found):
+    """Five, or fewer up to the end of the file, but more than one."""
+    frames = constant(count)
+    if not found:
+        with pytest.raises(AudioError, match="it is no WAV"):
+            read_header(memoryview(bytes(99) + frames))
+        return
+    assert len(read_header(memoryview(bytes(99) + frames)).table.starts) == count
+    behind = memoryview(bytes(99) + frames + bytes(99))
+    if count < 5:
+        with pytest.raises(AudioError, match="it is no WAV"):
+            read_header(behind)
+    else:
+        assert len(read_header(behind).table.starts) == count
+    with pytest.raises(AudioError, match="it is no WAV"):
+        read_header(memoryview(bytes(1 << 16) + frames))
+
+
+def test_what_is_no_mp3_is_not_taken_for_one():
+    rng = np.random.default_rng(2)
+    picture = io.BytesIO()
+    PIL.Image.fromarray(rng.integers(0, 256, (128, 128, 3), np.uint8)).save(picture, "JPEG")
+    wav = bytearray(encoded("wav16", rng.uniform(-1, 1, (40_000, 1))))
+    wav[:4] = b"RIFX"
+    text = ("Frames of sound. " * 4000).encode()
+    noise = [b"\0" + rng.integers(0, 256, 70_000, np.uint8).tobytes() for _ in range(20)]
+    for data in (picture.getvalue(), bytes(wav), text, bytes(70_000), *noise):
+        with pytest.raises(AudioError, match="it is no WAV"):
+            read_header(memoryview(data))
+
+
+def test_mp3_behind_what_looks_like_a_frame():
+    """Of UTF-16 the first bytes are a header of layer 1; others are of the stream's own kind."""
+    whole = all_of(MP3)[1]
+    for before in (b"\xff\xfbHello, world", b"\xff\xfb\x94\x00" + bytes(300)):
+        np.testing.assert_array_equal(all_of(before + MP3)[1], whole)
+        np.testing.assert_allclose(whole, decoded(before + MP3), rtol=0, atol=1e-4)
+    text = "\ufeff<title of this recording>".encode("utf-16-le")
+    np.testing.assert_array_equal(all_of(text + MP3)[1], whole)
+
+
+def test_mp3_whose_second_frame_is_damaged_keeps_its_tag():
+    header = read_header(memoryview(MP3))
+    start = int(header.table.starts[0])
+    found = read_header(memoryview(MP3[:start] + bytes(7) + MP3[start + 7 :])).table
+    np.testing.assert_array_equal(found.starts, header.table.starts[1:])
+    assert found.skipped == header.table.skipped > 0
