@@ -75,6 +75,9 @@ def _known(start: bytes, data: memoryview) -> Header:
         return stream_header(data)
     if mp3.find_run(data) >= 0:
         return _mp3(data)
+    for begin, kind in _NOT_READ.items():
+        if start.startswith(begin):
+            raise AudioError(f"it is {kind}, which is not read: convert it, to FLAC as an example")
     raise AudioError(
         "it is no WAV, RF64, W64, AIFF, AU, CAF, SPHERE, FLAC, MP3, Ogg Vorbis, Opus, AAC, M4A,"
         f" AC-3 or AMR: it begins with {start[:4]!r}"
@@ -120,7 +123,7 @@ def _blocks(data: memoryview, header: Header) -> Header:
         with library.SoundFile(MemoryFile(data)) as file:
             return header._replace(frames=file.frames)
     except library.LibsndfileError as error:
-        raise AudioError(f"it is damaged: {error}") from None
+        raise AudioError(f"it is damaged: {error.error_string}") from None
 
 
 _BY_NAME = {
@@ -129,4 +132,12 @@ _BY_NAME = {
     b"dns.": chunks.au,
     b"caff": chunks.caf,
     b"NIST_1A\n": chunks.sphere,
+}
+_NOT_READ = {
+    b"ADIF": "AAC in ADIF",
+    b"\xac\x40": "AC-4",
+    b"\xac\x41": "AC-4",
+    b"wvpk": "WavPack",
+    b"MAC ": "Monkey's Audio",
+    b"MThd": "MIDI",
 }

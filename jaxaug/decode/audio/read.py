@@ -170,7 +170,7 @@ def _soundfile(data: memoryview, header: Header, first: int, count: int, exact: 
             file.seek(first)
             return file.read(count, dtype="int16" if exact else "float32", always_2d=True)
     except library.LibsndfileError as error:
-        raise AudioError(f"it is damaged: {error}") from None
+        raise AudioError(f"it is damaged: {error.error_string}") from None
 
 
 _READERS = {
