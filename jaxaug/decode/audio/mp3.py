@@ -191,12 +191,17 @@ def behind_tags(data: memoryview) -> int:
     """Return where the tags of ID3v2 at the beginning end."""
     place = 0
     while bytes(data[place : place + 3]) == b"ID3" and place + 10 <= len(data):
-        size = 0
-        for digit in data[place + 6 : place + 10]:
-            size = size << 7 | digit & 0x7F
-        footer = 10 if data[place + 5] & 0x10 else 0
-        place += 10 + size + footer
+        place = end_of_tag(data, place)
     return place
+
+
+def end_of_tag(data: memoryview, place: int) -> int:
+    """Return where the tag of ID3v2 at a place ends."""
+    size = 0
+    for digit in data[place + 6 : place + 10]:
+        size = size << 7 | digit & 0x7F
+    footer = 10 if data[place + 5] & 0x10 else 0
+    return place + 10 + size + footer
 
 
 def find_run(data: memoryview, place: int = 0) -> int:

@@ -1,12 +1,17 @@
 """Streams of sound without a container: which one some bytes are, and whether all are there.
 
-References: ETSI TS 102 366 (AC-3 and E-AC-3); RFC 4867 section 5 (AMR).
+References: ETSI TS 102 366 (AC-3 and E-AC-3); RFC 4867 section 5 (AMR); ID3 tag version 2.4.0,
+section 3.
 """
 
+import re
+
 from jaxaug.decode.audio.facts import AudioError
+from jaxaug.decode.audio.mp3 import end_of_tag
 
 _BEGINNINGS = {b"caff": "caf", b"fLaC": "flac", b"#!AMR": "amr"}
 _AC3_SYNC = b"\x0bw"
+_TAG = rb"ID3[\x02-\x04][^\xff].[\0-\x7f]{4}"  # name, version, flags, length in sevens of bits
 _HEAD = 6  # bytes that tell the length of a frame
 _AC3 = 10  # the last version of AC-3; later ones are E-AC-3
 _KILOBITS = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 576, 640)
@@ -56,3 +61,18 @@ def _ac3_bytes(head: bytes) -> int:
         raise AudioError("it is damaged: a header of AC-3 tells of no rate")
     kilobits = _KILOBITS[code >> 1]
     return 2 * (2 * kilobits, kilobits * 320 // 147 + (code & 1), 3 * kilobits)[rate]
+
+
+def without_tags(data: memoryview) -> memoryview:
+    """Return ADTS without the tags of ID3v2 between its frames, behind which FFmpeg would seek to
+    other places.
+    """
+    parts = []
+    begin = 0
+    for found in re.finditer(_TAG, data, re.DOTALL):
+        start, end = found.start(), end_of_tag(data, found.start())
+        behind = bytes(data[end : end + 3])
+        if start >= begin and (end == len(data) or behind == b"ID3" or raw_stream(behind) == "aac"):
+            parts.append(data[begin:start])
+            begin = end
+    return memoryview(b"".join([*parts, data[begin:]])) if parts else data

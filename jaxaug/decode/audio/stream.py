@@ -13,7 +13,7 @@ from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.audio.facts import AudioError, Header
 from jaxaug.decode.audio.libraries import av
 from jaxaug.decode.audio.mp3 import behind_tags
-from jaxaug.decode.audio.raw import check_end, raw_stream
+from jaxaug.decode.audio.raw import check_end, raw_stream, without_tags
 from jaxaug.decode.video.container import find_container
 from jaxaug.errors import DecodeError
 
@@ -83,9 +83,10 @@ class SoundStream:
 
     def __init__(self, data: memoryview):
         data = data[behind_tags(data) :]
-        self._data = data
+        format_ = container_of(data)
+        self._data = without_tags(data) if format_ == "aac" else data
         self._failures = av().FFmpegError
-        self._options: dict[str, Any] = {"format": container_of(data), "buffer_size": _IO_BYTES}
+        self._options: dict[str, Any] = {"format": format_, "buffer_size": _IO_BYTES}
         if int(av().__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
             self._options["metadata_errors"] = "replace"
         self._open()
@@ -93,9 +94,10 @@ class SoundStream:
         self.rate, self.channels = context.sample_rate, context.channels
         self.kind = context.format.name.removesuffix("p") if context.format else ""
         self._step = float(self._stream.time_base)
-        self._counted = (
-            context.codec.canonical_name in _COUNTED or self._options["format"] in _RAW_COUNTED
-        )
+        codec = context.codec.canonical_name
+        # FFmpeg's times are from 0 up to the first position that Ogg tells, and go on from there.
+        self._joined = codec == "flac" and format_ == "ogg"
+        self._counted = self._joined or codec in _COUNTED or format_ in _RAW_COUNTED
 
     def _open(self) -> None:
         try:
@@ -127,6 +129,9 @@ class SoundStream:
     def frames(self) -> int:
         """The samples of each channel."""
         found = 0
+        if self._joined:
+            found = sum(packet.duration or 0 for packet in self._packets())
+            return round(found * self._step * self.rate)
         if not self._counted:
             found = self._frames_by_times()
             if self._grid is None:
@@ -159,15 +164,21 @@ class SoundStream:
     def _frames_by_times(self) -> int:
         """Return the samples of each channel by the times of all packets."""
         end = 0.0
+        for packet in self._packets():
+            if packet.pts is not None:
+                end = max(end, (packet.pts + (packet.duration or 0)) * self._step)
+        return max(0, round((end - self.first) * self.rate))
+
+    def _packets(self) -> Iterator[Any]:
+        """Yield the packets of the sound, without their contents' being decoded."""
         try:
             for number, packet in enumerate(self._container.demux(self._stream)):
                 if number > _MAX_PACKETS:
                     raise AudioError(f"it has more than {_MAX_PACKETS:,} packets")
-                if packet.size and packet.pts is not None:
-                    end = max(end, (packet.pts + (packet.duration or 0)) * self._step)
+                if packet.size:
+                    yield packet
         except self._failures as error:
             raise _damaged(error) from None
-        return max(0, round((end - self.first) * self.rate))
 
     def read(self, first: int, count: int) -> np.ndarray:
         """Return samples float32[count, channels] from one on, zero where there are none.

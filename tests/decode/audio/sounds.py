@@ -41,3 +41,13 @@ def encoded(kind, samples, rate=16_000):
 def decoded(data):
     """Return what libsndfile reads, float32[frames, channels]."""
     return soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)[0]
+
+
+def checksum(page):
+    """Return the checksum of a page of Ogg, RFC 3533, bit by bit."""
+    value = 0
+    for byte in page:
+        value ^= byte << 24
+        for _ in range(8):
+            value = (value << 1 ^ (0x04C11DB7 if value >> 31 else 0)) & 0xFFFFFFFF
+    return value

@@ -15,11 +15,12 @@ import av
 import PIL.Image
 import soundfile
 
-from jaxaug.decode.audio import mp3
+from jaxaug.decode.audio import mp3, ogg
 from jaxaug.decode.audio.facts import AudioError
 from jaxaug.decode.audio.headers import read_header
+from jaxaug.decode.audio.raw import without_tags
 from jaxaug.decode.audio.read import read_window
-from tests.decode.audio.sounds import decoded, encoded, wave
+from tests.decode.audio.sounds import checksum, decoded, encoded, wave
 
 PLAIN = [
     *[("WAV", kind) for kind in ("ALAW", "ULAW")],
@@ -281,12 +282,119 @@ def test_streams_without_a_container(codec, container, rate):
             all_of(data[:end])
 
 
+def test_amr_wb():
+    """Any bits are speech: frames of each of the nine modes, of RFC 4867 section 5.3."""
+    rng = np.random.default_rng(4)
+    lengths = (17, 23, 32, 36, 40, 46, 50, 58, 60)
+    frames = [bytes([mode << 3 | 4]) + rng.bytes(lengths[mode]) for mode in [*range(9)] * 10]
+    data = b"#!AMR-WB\n" + b"".join(frames)
+    with av.open(io.BytesIO(data)) as file:
+        expected = np.concatenate([frame.to_ndarray() for frame in file.decode(audio=0)], axis=1).T
+    header, whole = all_of(data)
+    assert (header.rate, header.channels, header.frames) == (16_000, 1, 90 * 320)
+    np.testing.assert_array_equal(whole, expected)
+    assert np.abs(whole).max() > 0.01
+    window = read_window(memoryview(data), header, 12_345, 13_456, exact=False)
+    np.testing.assert_array_equal(window, whole[12_345:13_456])
+
+
 def test_aac_behind_a_tag():
     data = by_ffmpeg(wave(1, 30_000), 16_000, "aac", "adts")
     tag = b"ID3\x04\x00\x00\x00\x00\x02\x00" + bytes(256)
     header, whole = all_of(tag + data)
     assert header == read_header(memoryview(data))
     np.testing.assert_array_equal(whole, all_of(data)[1])
+
+
+def test_aac_with_tags_between_its_frames():
+    """As where recordings were joined; FFmpeg loses its place there when it seeks."""
+    data = by_ffmpeg(wave(1, 200_000), 16_000, "aac", "adts")
+    header, whole = all_of(data)
+    places = [0]
+    while places[-1] < len(data):
+        first, second, third = data[places[-1] + 3 : places[-1] + 6]
+        places.append(places[-1] + ((first & 3) << 11 | second << 3 | third >> 5))
+    for content in (bytes(4000), b"\xff\xf1" * 2000, b"ID3" * 1333 + b"I"):
+        tag = b"ID3\x04\x00\x00\x00\x00\x1f\x20" + content
+        parts = [data[start:end] for start, end in zip(places[:-1:20], [*places[20::20], None])]
+        tagged = tag.join(parts) + tag
+        assert read_header(memoryview(tagged)) == header
+        np.testing.assert_array_equal(all_of(tagged)[1], whole)
+        for start in (1000, 50_000, 150_000):
+            window = read_window(memoryview(tagged), header, start, start + 3000, exact=False)
+            expected = read_window(memoryview(data), header, start, start + 3000, exact=False)
+            np.testing.assert_array_equal(window, expected)
+    assert without_tags(memoryview(data)) == data  # and nothing of what only looks like one
+    middle = places[9] + 50
+    lookalike = data[:middle] + b"ID3\x04\x00\x00\x00\x00\x00\x09" + data[middle + 10 :]
+    assert without_tags(memoryview(lookalike)) == lookalike
+
+
+@pytest.mark.parametrize("late", [1, 1105, 700_000])
+def test_flac_in_ogg_whose_positions_begin_late(late):
+    """As a stream that was recorded from its middle on: FFmpeg counts from 0 up to the first."""
+    data = by_ffmpeg(wave(1, 60_000, 2), 16_000, "flac", "ogg")
+    moved = with_late_positions(data, late)
+    header, whole = all_of(moved)
+    assert header == read_header(memoryview(data)) and header.frames == 60_000
+    np.testing.assert_array_equal(whole, all_of(data)[1])
+    window = read_window(memoryview(moved), header, 30_000, 31_000, exact=False)
+    np.testing.assert_array_equal(window, whole[30_000:31_000])
+
+
+def with_late_positions(data, late):
+    """Return an Ogg whose positions behind 0 are later."""
+    found = b""
+    for page in ogg.pages(memoryview(data), 0):
+        head = bytearray(data[page.start : page.end])
+        if page.position > 0:
+            head[6:14] = struct.pack("<q", page.position + late)
+        head[22:26] = bytes(4)
+        head[22:26] = struct.pack("<I", checksum(head))
+        found += bytes(head)
+    return found
+
+
+def test_flac_of_32_bits():
+    rng = np.random.default_rng(3)
+    numbers = rng.integers(-(2**31), 2**31, (2, 5000)).astype(np.int32)
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format="flac") as file:
+        options = {"strict": "experimental"}  # FFmpeg's word for 32 bits
+        stream = file.add_stream("flac", rate=48_000, layout="stereo", options=options)
+        stream.format = "s32"
+        frame = av.AudioFrame.from_ndarray(numbers.T.reshape(1, -1), format="s32", layout="stereo")
+        frame.sample_rate, frame.pts, frame.time_base = 48_000, 0, fractions.Fraction(1, 48_000)
+        file.mux([*stream.encode(frame), *stream.encode(None)])
+    data = buffer.getvalue()
+    assert data[20] & 1 and data[21] >> 4 == 15  # 32 bits, less one
+    header, whole = all_of(data)
+    assert (header.rate, header.channels, header.frames) == (48_000, 2, 5000) and not header.exact
+    np.testing.assert_array_equal(whole, numbers.T.astype(np.float32) / np.float32(2**31))
+    window = read_window(memoryview(data), header, 4100, 4300, exact=False)
+    np.testing.assert_array_equal(window, whole[4100:4300])
+
+
+@pytest.mark.parametrize(
+    "start, name", [(b"ADIF\0", "AAC in ADIF"), (b"\xac\x40\0\5", "AC-4"), (b"\xac\x41", "AC-4")]
+)
+def test_formats_that_are_not_read_are_named(start, name):
+    with pytest.raises(AudioError, match=f"it is {name}, which is not read: "):
+        read_header(memoryview(start + bytes(100)))
+
+
+def test_no_error_names_an_object():
+    data = bytearray(encoded("vorbis", wave(1, 9000)))
+    place = data.index(b"\x05vorbis")
+    data[place : place + 200] = bytes(200)
+    ima = written("WAV", "IMA_ADPCM", wave(1, 9000))
+    place = ima.index(b"fmt ") + 18
+    blocks = bytearray(ima)
+    blocks[place : place + 8] = b"\xff" * 8
+    for damaged in (data, blocks):
+        with pytest.raises(AudioError, match="it is damaged") as error:
+            all_of(bytes(damaged))
+        assert " at 0x" not in str(error.value) and "object" not in str(error.value)
 
 
 def test_eight_channels_of_ffmpeg():

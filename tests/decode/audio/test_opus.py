@@ -12,7 +12,7 @@ from jaxaug.decode.audio import ogg
 from jaxaug.decode.audio.facts import AudioError
 from jaxaug.decode.audio.headers import read_header
 from jaxaug.decode.audio.read import read_window
-from tests.decode.audio.sounds import decoded, encoded, wave
+from tests.decode.audio.sounds import checksum, decoded, encoded, wave
 
 NOISE = np.random.default_rng(0).uniform(-0.3, 0.3, (240_000, 2))
 DATA = encoded("opus", NOISE, 48_000)
@@ -26,16 +26,6 @@ def window(data, start=0, stop=None):
 
 def pages(data):
     return list(ogg.pages(memoryview(data), 0))
-
-
-def checksum(page):
-    """Return the checksum of RFC 3533, bit by bit."""
-    value = 0
-    for byte in page:
-        value ^= byte << 24
-        for _ in range(8):
-            value = (value << 1 ^ (0x04C11DB7 if value >> 31 else 0)) & 0xFFFFFFFF
-    return value
 
 
 def changed(data, number, place, value):
