@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+_DEGREE = 9  # by which the window is off by 2e-8
 _UNROLL = 8  # taps of one turn of the loop, which become one kernel
 
 
@@ -110,7 +111,7 @@ class _Taps:
         self._per_width = scale / design.zeros
         angle = jnp.pi * self._cutoff * fraction
         self._sin, self._cos = jnp.sin(angle), jnp.cos(angle)
-        self._window = _kaiser_series(design.beta)
+        self._window = _kaiser_polynomial(design.beta)
 
     def weights(self, k: Array) -> Array:
         """Return the weight of the k-th sample from each output's place."""
@@ -127,10 +128,14 @@ class _Taps:
         return jnp.where(v > 0, sinc * window, 0.0)
 
 
-def _kaiser_series(beta: float) -> list[float]:
-    """Return the coefficients of I0(beta sqrt(v)) / I0(beta), of the highest power first."""
-    terms = [1.0]
-    while terms[-1] > 1e-8 * sum(terms) or len(terms) < 4:
-        terms.append(terms[-1] * beta**2 / 4 / len(terms) ** 2)
-    total = float(np.i0(beta))
-    return [term / total for term in reversed(terms)]
+def _kaiser_polynomial(beta: float) -> list[float]:
+    """Return the coefficients of I0(beta sqrt(v)) / I0(beta) on [0, 1], of the highest power first.
+
+    The polynomial through Chebyshev's nodes: as exact in float32 as its series, of half the length.
+    """
+
+    def window(v: np.ndarray) -> np.ndarray:
+        return np.i0(beta * np.sqrt(v)) / np.i0(beta)
+
+    found = np.polynomial.Chebyshev.interpolate(window, _DEGREE, domain=[0, 1])
+    return found.convert(kind=np.polynomial.Polynomial).coef[::-1].tolist()

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from jaxaug._checks import check_choice, check_positive_int
 from jaxaug._install import installed_versions
@@ -308,10 +308,12 @@ class Audio(ColumnDecoder):
         audio = samples[self.margin : self.margin + count]
         if self.resampled:
             up, down = ratio[0], ratio[1]
-            other = resample(
-                samples, up, down, samples=count, shrink=self.shrink, first=self.margin
-            )
-            audio = jnp.where(up == down, audio, other)
+
+            def resampled() -> Array:
+                shrink, margin = self.shrink, self.margin
+                return resample(samples, up, down, samples=count, shrink=shrink, first=margin)
+
+            audio = lax.cond(up == down, lambda: audio, resampled)
             length = jnp.minimum(resampled_length(length, up, down), count)
         return self._padded(audio, length)
 
