@@ -265,7 +265,7 @@ BAD_MASKS = [
     (palette_png(numbers(0, 40, 56))[:150], "'mask': PNG: "),
     (
         encode(numbers(0, 56, 40), "PNG"),
-        "'mask': it must have the size of its image, 40 x 56, got 56 x 40: store it with one number",
+        "'mask': it must have the size of its image, 40 x 56, got 56 x 40: store it with",
     ),
     (
         encode(picture(0, 40, 56), "PNG"),
