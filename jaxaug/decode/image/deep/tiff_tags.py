@@ -86,7 +86,7 @@ class Tags(NamedTuple):
     Attributes:
       data: the whole file.
       start: where the directory begins.
-      order: "<" or ">", as numbers are written.
+      kind: how it is written.
       first: where its entries begin.
       heads: what all entries say but for their values.
       entries: tag -> what its entry says, of those that are read.
@@ -94,10 +94,15 @@ class Tags(NamedTuple):
 
     data: memoryview
     start: int
-    order: str
+    kind: _Kind
     first: int
     heads: bytes
     entries: dict[int, _Entry]
+
+    @property
+    def order(self) -> str:
+        """ "<" or ">", as numbers are written."""
+        return self.kind.order
 
     def array(self, tag: int) -> np.ndarray | None:
         """Return the numbers of a tag, None where it is missing.
@@ -132,7 +137,7 @@ class Tags(NamedTuple):
         Raises:
           DecodeError: values lie beyond the end of the file, or many times in the same bytes.
         """
-        chosen = _chosen(self.heads, _written(self.data), wanted)
+        chosen = _chosen(self.heads, self.kind, wanted)
         data = self.data
         values = chosen.inside.unpack_from(data, self.first)
         if chosen.beyond:
@@ -156,7 +161,7 @@ class Tags(NamedTuple):
             size = count * _SIZES[code]
             entries[tag] = _Entry(code, count, size, at, True)
             at += size
-        return cls(memoryview(told.values), 0, order, 0, b"", entries)
+        return cls(memoryview(told.values), 0, _CLASSIC[order], 0, b"", entries)
 
     def _find(self, tag: int) -> tuple[str, int, int] | None:
         """Return the code, the count and the place of a tag's numbers."""
@@ -165,7 +170,7 @@ class Tags(NamedTuple):
             return None
         at = self.first + entry.at
         if not entry.inline:
-            (at,) = _written(self.data).offset.unpack_from(self.data, at)
+            (at,) = self.kind.offset.unpack_from(self.data, at)
         if at + entry.size > len(self.data):
             raise DecodeError(f"TIFF: truncated, tag {tag} lies beyond the end of the file")
         return entry.code, entry.numbers, at
@@ -224,7 +229,7 @@ def tags_at(data: memoryview, start: int) -> Tags:
         heads = b"".join(_heads(kind, count).unpack_from(data, first))
     except struct.error:
         raise DecodeError(_NO_DIRECTORY) from None
-    return Tags(data, start, kind.order, first, heads, _entries(heads, kind))
+    return Tags(data, start, kind, first, heads, _entries(heads, kind))
 
 
 def _written(data: memoryview) -> _Kind:
