@@ -44,11 +44,6 @@ class Convention(NamedTuple):
     lifter: int = 0
     orthonormal: bool = True
 
-    @property
-    def kaldi(self) -> bool:
-        """True where a frame loses its mean and is pre-emphasized, at 16 bits' amplitudes."""
-        return self.natural
-
 
 CONVENTIONS = {
     "librosa": Convention("hann", "zero", "slaney", slaney=True, padded=True, range_db=80.0),
