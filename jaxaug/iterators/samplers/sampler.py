@@ -126,7 +126,7 @@ class Sequential:
     with_replacement: ClassVar[bool] = False
 
     def __post_init__(self):
-        _check_length(self.length)
+        check_positive_int("length", self.length)
 
     def records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         """Return the positions themselves."""
@@ -157,7 +157,7 @@ class Shuffled:
     with_replacement: ClassVar[bool] = False
 
     def __post_init__(self):
-        _check_length(self.length)
+        check_positive_int("length", self.length)
         check_seed(self.seed)
 
     def records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
@@ -206,7 +206,7 @@ class Blocks:
     with_replacement: ClassVar[bool] = False
 
     def __post_init__(self):
-        _check_length(self.length)
+        check_positive_int("length", self.length)
         check_positive_int("run", self.run)
         check_positive_int("lanes", self.lanes)
         check_seed(self.seed)
@@ -303,7 +303,7 @@ class Weighted:
     def __post_init__(self):
         weights = check_weights("weights", self.weights)
         if self.num_samples is not None:
-            _check_length(self.num_samples, "num_samples")
+            check_positive_int("num_samples", self.num_samples)
         check_seed(self.seed)
         object.__setattr__(self, "weights", weights)  # a list is the same as its array
 
@@ -378,7 +378,7 @@ def check_sampler(sampler: Sampler, count: int) -> None:
 
     The records of a sampler of the user's own are checked as it goes, by `find_records`.
     """
-    _check_length(sampler.length, "shuffle.length")
+    check_positive_int("shuffle.length", sampler.length)
     if isinstance(sampler, Weighted) and len(sampler.weights) != count:
         raise ValueError(
             f"`shuffle` must have one weight for each of {count} records, got "
@@ -499,13 +499,6 @@ def _hashes(
 def _wrapped(sums: np.ndarray, limit: np.uint64) -> np.ndarray:
     """Return sums of two numbers below `limit`, modulo `limit`: below zero they would be huge."""
     return np.minimum(sums, sums - limit)
-
-
-def _check_length(value: int, name: str = "length") -> None:
-    if not is_int(value) or value < 1:
-        raise ValueError(
-            f"`{name}` must be an int of at least 1 (an epoch must not be empty), got {value!r}."
-        )
 
 
 def _check_positions(positions: np.ndarray, n: int) -> None:
