@@ -407,8 +407,8 @@ class VideoReader:
         arrays = {name: array[row : row + 1] for name, array in arrays.items()}
         try:
             table = table_of(stored.tables[row])
-            begin = int(values.first_bytes[row])
-            with VideoFile(values.view(row), self.running.max_pixels, table, begin) as video:
+            begin, pixels = int(values.first_bytes[row]), self.running.max_pixels
+            with self._backend.open(values.view(row), pixels, table, begin) as video:
                 clips = _shown(self._clips, video.table, values.span, row, keys[row : row + 1])
                 found = canvases.decode(row, video, self._fill(video.table, clips, arrays))
                 for name, value in found._asdict().items():

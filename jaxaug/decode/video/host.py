@@ -156,6 +156,7 @@ class HostFrames:
     """
 
     in_flight = 1  # a batch keeps all threads busy
+    open = staticmethod(VideoFile)
 
     def __init__(
         self,

@@ -36,8 +36,10 @@ class VideoFile:
       max_pixels: more in a frame are refused.
       table: what is known of it; None to have it read from the file.
       begin: the byte of the file that `data` begins with; another than 0 needs a table.
+      known: the table is that of an opening before, not of an index.
 
     Attributes:
+      told: its codec with what its first frame tells; None where nobody has asked.
       table: of its packets.
       packets_read: how many `packets` gave, all in all.
       whole: False where the file does not hold the packets as they are decoded.
@@ -48,13 +50,20 @@ class VideoFile:
     """
 
     def __init__(
-        self, data: memoryview, max_pixels: int, table: Table | None = None, begin: int = 0
+        self,
+        data: memoryview,
+        max_pixels: int,
+        table: Table | None = None,
+        begin: int = 0,
+        known: bool = False,
     ):
         self.packets_read = 0
+        self.told: Codec | None = None
         self._max_pixels = max_pixels
         self.whole = True
         self._data = data
         self._begin = begin
+        self._known = known
         self._container: Any = None
         self._context: Any = None
         try:
@@ -85,6 +94,21 @@ class VideoFile:
         if self._context is None:
             self._context = make_context(self.table.codec, self._max_pixels)
         return self._context
+
+    def reopen(self) -> None:
+        """Have FFmpeg open the file if its table was known: its context may know more.
+
+        As how many pictures come late, where the stream itself says it wrong.
+
+        Raises:
+          DecodeError: it cannot be opened.
+        """
+        if not self._known:
+            return
+        try:
+            self.table, self._known = self._read(self._max_pixels), False
+        except Exception as error:
+            raise as_decode_error(error) from None
 
     def packets(self, run: np.ndarray) -> Iterator[tuple[int, memoryview]]:
         """Yield the packets of a run of `Table.runs`, with their numbers.

@@ -20,6 +20,7 @@ from jaxaug.decode.native import nvcuvid_loop as loop
 from jaxaug.decode.video import column
 from jaxaug.decode.video.host import HostFrames
 from jaxaug.decode.video.nvdec import engines as engines_module
+from jaxaug.decode.video.nvdec import known as known_module
 from jaxaug.decode.video.nvdec import nvdec_frames, placer
 from jaxaug.decode.video.nvdec.bitstream import Bitstream
 from jaxaug.decode.video.nvdec.engines import EngineError
@@ -243,6 +244,43 @@ def test_each_device_has_its_rows(engines):
     found, decoded = rows(description, on_engines(description, 2), files)
     assert [len(part) for part in decoded.arrays["luma"]] == [2, 2]
     assert_same(found, expected)
+
+
+def test_videos_that_come_again_are_the_same_and_not_opened(engines, monkeypatch):
+    files = [turned(kind("h264"), 90), *map(kind, ("hevc", "mpeg4", "10 bits", "h264 mkv"))]
+    files += [kind("vp9"), kind("h264")[:900]]
+    encoded, description = Encoded.from_bytes(files), fitted((48, 64))
+    opened, read = [], VideoFile._read
+    monkeypatch.setattr(VideoFile, "_read", lambda *given: opened.append(given) or read(*given))
+    reader = column.VideoReader(description, on_engines(description))
+    found, counts = [], []
+    for _ in range(3):
+        opened.clear()
+        checked, _ = reader.check_rows(encoded, None)
+        wanted, keys = np.ones(len(files), bool), np.arange(len(files), dtype=np.uint64)
+        decoded = reader.decode_rows(encoded, checked, {}, wanted, keys)
+        found.append({name: np.copy(joined(each)) for name, each in decoded.arrays.items()})
+        counts.append((decoded.failures, decoded.counts))
+        decoded.release(())
+    reader.close()
+    assert len(opened) == 2  # that which is cut, and that which the host decodes
+    assert counts[0] == counts[1] == counts[2] and counts[0][0].keys() == {6}
+    for again in found[1:]:
+        assert_same(again, found[0])
+
+
+def test_known_videos_have_so_much_room(monkeypatch):
+    files = [memoryview(kind(name)) for name in ("h264", "hevc")]
+    changed = bytearray(files[0])
+    changed[-1] ^= 1
+    monkeypatch.setattr(known_module, "_MAX_BYTES", 1)  # the first one
+    known = known_module.KnownVideos()
+    opened, read = [], VideoFile._read
+    monkeypatch.setattr(VideoFile, "_read", lambda *given: opened.append(given) or read(*given))
+    for _ in range(2):
+        for data in (*files, memoryview(changed)):
+            known.open(data, MAX_PIXELS).close()
+    assert len(opened) == 5
 
 
 def test_what_the_engines_refuse_goes_to_the_host(engines):

@@ -22,15 +22,16 @@ from jaxaug._typing import Device
 from jaxaug.decode.image.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
 from jaxaug.decode.native import cuda, libnvcuvid
 from jaxaug.decode.native.libnvcuvid import CuvidError
-from jaxaug.decode.video.host import PLANES, Shown, first_frame, write_frames
+from jaxaug.decode.video.host import PLANES, Shown, write_frames
 from jaxaug.decode.video.nvdec.bitstream import Bitstream
 from jaxaug.decode.video.nvdec.engines import EngineError, Form, engine_count, engine_form
+from jaxaug.decode.video.nvdec.known import KnownVideos, told
 from jaxaug.decode.video.nvdec.place_planes import Kernels, compile_place_kernels
 from jaxaug.decode.video.nvdec.placer import Canvases, Picture, Placer, Size
 from jaxaug.decode.video.nvdec.session import Packets, Session, Surfaces
-from jaxaug.decode.video.planes import ORIENTATIONS, color_of, quarter_turns, seen
+from jaxaug.decode.video.planes import ORIENTATIONS, color_of, quarter_turns
 from jaxaug.decode.video.stream import VideoFile
-from jaxaug.decode.video.table import Codec
+from jaxaug.decode.video.table import Codec, Table
 
 # Codecs, depths and kinds of chroma that a thread keeps a session of: each takes some surfaces.
 _MAX_SESSIONS = 3
@@ -215,6 +216,7 @@ class NvdecFrames:
         libnvcuvid.load()
         cuda.core()
         self._gpus: list[_Gpu] = []
+        self._known = KnownVideos()
         # Runs at `close`, when the last reference goes, and if a GPU cannot be used.
         self._finalizer = weakref.finalize(self, _close, self._gpus, os.getpid())
         self._finalizer.atexit = False
@@ -227,6 +229,12 @@ class NvdecFrames:
         """The bytes of page-locked host memory, and those of canvases, kernels and surfaces."""
         host = sum(gpu.host_bytes for gpu in self._gpus)
         return {"host_bytes": host, "device_bytes": sum(gpu.bytes_held for gpu in self._gpus)}
+
+    def open(self, data: memoryview, max_pixels: int, table: Table | None, begin: int) -> VideoFile:
+        """Return a video; see `VideoFile`."""
+        if table is None:
+            return self._known.open(data, max_pixels)
+        return VideoFile(data, max_pixels, table, begin)
 
     def take(self, rows: int) -> "NvdecCanvases":
         """Return canvases for the rows of a batch; waits for earlier ones if need be.
@@ -279,6 +287,7 @@ class NvdecCanvases:
         part, place = self._part(row)
         found = part.decode_on_engines(place, video, numbers)
         if found is None:
+            video.reopen()
             return part.decode_on_host(place, video, numbers)
         self._by_engines.append(row)
         return found
@@ -380,7 +389,7 @@ class _Part:
 
     def decode_on_engines(self, place: int, video: VideoFile, numbers: np.ndarray) -> Shown | None:
         """Decode a row in a thread of the GPU; None where the host must do it."""
-        codec = _told(video)
+        codec = told(video)
         luma, chroma = (self.gpu.forms[name].shape for name in PLANES)
         worker = self.gpu.worker()  # makes the device current
         form = engine_form(codec, luma[-2:] == chroma[-2:], self.gpu.silent)
@@ -418,21 +427,6 @@ class _Part:
         """Give the canvases back."""
         for name, (buffer, _) in self._taken.items():
             self.gpu.buffers[name].give_back(buffer, readers)
-
-
-def _told(video: VideoFile) -> Codec:
-    """Return the codec of a video with what its frames tell.
-
-    Raises:
-      DecodeError: its first frame, which alone tells how it is turned, cannot be decoded.
-    """
-    codec = video.table.codec
-    if codec.rotation is not None:
-        return codec
-    read = video.packets_read
-    codec = seen(codec, first_frame(video))
-    video.packets_read = read
-    return codec
 
 
 def _close(gpus: list[_Gpu], process: int) -> None:

@@ -1,0 +1,64 @@
+"""Videos that have come before, by their bytes: their containers need not be opened again."""
+
+import dataclasses
+import hashlib
+
+from jaxaug.decode.video.host import first_frame
+from jaxaug.decode.video.planes import seen
+from jaxaug.decode.video.stored import table_of
+from jaxaug.decode.video.stream import VideoFile
+from jaxaug.decode.video.table import Codec
+
+_MAX_BYTES = 2**26  # of tables: some 40,000 of 300 packets
+_ENTRY_BYTES = 200  # beside each
+
+
+class KnownVideos:
+    """Tables of whole files, as `Table.to_bytes`; several threads may ask.
+
+    Those that came first stay where no more have room, so that each epoch finds as many.
+    """
+
+    def __init__(self):
+        self._tables: dict[bytes, bytes] = {}
+        self._left = _MAX_BYTES
+
+    def open(self, data: memoryview, max_pixels: int) -> VideoFile:
+        """Return a video, with what is known of it; `VideoFile.reopen` is for its host decoder.
+
+        Raises:
+          DecodeError: of `VideoFile`, or its first frame cannot be decoded.
+        """
+        name = hashlib.sha256(data).digest()
+        stored = self._tables.get(name, b"")
+        if stored:
+            return VideoFile(data, max_pixels, table_of(stored), known=True)
+        video = VideoFile(data, max_pixels)
+        try:
+            self._keep(name, video)
+        except BaseException:
+            video.close()
+            raise
+        return video
+
+    def _keep(self, name: bytes, video: VideoFile) -> None:
+        if not video.whole or self._left <= 0:
+            return
+        stored = dataclasses.replace(video.table, codec=told(video)).to_bytes()
+        self._left -= len(stored) + _ENTRY_BYTES
+        self._tables[name] = stored
+
+
+def told(video: VideoFile) -> Codec:
+    """Return the codec of a video with what its frames tell.
+
+    Raises:
+      DecodeError: its first frame, which alone tells how it is turned, cannot be decoded.
+    """
+    if video.told is None:
+        video.told = video.table.codec
+        if video.told.rotation is None:
+            read = video.packets_read
+            video.told = seen(video.told, first_frame(video))
+            video.packets_read = read
+    return video.told
