@@ -225,7 +225,9 @@ def changed(data, *numbers):
 def test_samples_that_a_file_cannot_hold_are_refused_before_they_are_listed():
     data = video(12, (64, 96))
     claims = changed(data, (b"stsz", 0, 1), (b"stsz", 4, 10**7), (b"stsc", 8, 10**7))
-    with pytest.raises(DecodeError, match="tables claim 10,000,000 samples, more than its 3,309 b"):
+    with pytest.raises(
+        DecodeError, match=f"claim 10,000,000 samples, more than its {len(claims):,} b"
+    ):
         find_container(memoryview(claims))
     find_container(memoryview(changed(data, (b"stsz", 0, 1), (b"stsz", 4, 3309))))
     fragmented = video(12, (64, 96), container="mp4:movflags=frag_keyframe+empty_moov")
