@@ -23,6 +23,7 @@ import contextlib
 import importlib
 import io
 import statistics
+import struct
 import subprocess
 import sys
 import time
@@ -62,6 +63,14 @@ class OneFile:
 
     def fingerprint(self) -> str:
         return "one file"
+
+
+class NewFiles(OneFile):
+    """The same with a box behind it that has the number of the record: no two are equal."""
+
+    def read(self, indices: np.ndarray) -> dict[str, Encoded]:
+        boxes = [struct.pack(">I4sQ", 16, b"free", index) for index in indices.tolist()]
+        return {"video": Encoded.from_bytes([self._data + box for box in boxes])}
 
 
 class OneIndexed(OneFile):

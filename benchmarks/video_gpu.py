@@ -8,6 +8,7 @@ GOP frames (250). Clips are 16 frames, 4 apart, at random places, from which 224
 cropped, mirrored at random and normalized to half precision, in batches of 16 clips:
 
     jaxaug, indexed     the Loader, without and with the table that `python -m jaxaug index` stores
+    new files           the same without it, of files none of which has come before
     native, pynv        what engines could do: sessions in threads that decode the packets of such
                         clips and keep nothing, by libnvcuvid and by PyNvVideoCodec
     dali, dali reader   `fn.decoders.video(device="mixed")`, `fn.readers.video`, by the JAX iterator
@@ -61,7 +62,7 @@ Opened = tuple[Callable[[], Any], Callable[[float], float]]
 # ---------------------------------------------------------------- jaxaug
 
 
-def open_loader(path: str, indexed: bool = True, crop: bool = True) -> Any:
+def open_loader(path: str, source: str = "OneIndexed", crop: bool = True) -> Any:
     """Return a Loader of clips of a file."""
     import video_cpu
 
@@ -72,19 +73,18 @@ def open_loader(path: str, indexed: bool = True, crop: bool = True) -> Any:
     data = Path(path).read_bytes()
     with VideoFile(memoryview(data), 2**26) as file:
         canvas = (file.table.codec.height, file.table.codec.width)  # as others: not shrunk
-    source = (video_cpu.OneIndexed if indexed else video_cpu.OneFile)(data, MANY)
     normalize = augment.Normalize(MEAN, STD, dtype="bfloat16")
     chain = [augment.RandomCrop(SIDE), augment.RandomHorizontalFlip(), normalize]
     return Loader(
-        source,
+        getattr(video_cpu, source)(data, MANY),
         BATCH,
         decode=Video(FRAMES, STRIDE, canvas=canvas),
         transform=augment.Frames(augment.Compose(chain)) if crop else None,
     )
 
 
-def open_jaxaug(path: str, indexed: bool) -> Opened:
-    loader = open_loader(path, indexed)
+def open_jaxaug(path: str, source: str) -> Opened:
+    loader = open_loader(path, source)
     return by_batches(lambda: next(loader)["video"])
 
 
@@ -299,8 +299,9 @@ def open_torchcodec(path: str, threads: int) -> Opened:
 _READERS = ({"decoder": "readers"}, {"decoder": "experimental"})
 # By name: what opens it, and the settings of which it gets the best.
 CONTESTANTS: dict[str, tuple[Callable[..., Opened], tuple[dict[str, Any], ...]]] = {
-    "jaxaug": (open_jaxaug, ({"indexed": False},)),
-    "indexed": (open_jaxaug, ({"indexed": True},)),
+    "jaxaug": (open_jaxaug, ({"source": "OneFile"},)),
+    "new files": (open_jaxaug, ({"source": "NewFiles"},)),
+    "indexed": (open_jaxaug, ({"source": "OneIndexed"},)),
     "native": (open_native, THREADS),
     "pynv": (open_pynv, THREADS),
     "dali": (open_dali, ({"decoder": "decoders"},)),
@@ -308,7 +309,8 @@ CONTESTANTS: dict[str, tuple[Callable[..., Opened], tuple[dict[str, Any], ...]]]
     "simple": (open_simple, THREADS),
     "torchcodec": (open_torchcodec, THREADS),
 }
-SAME_PACKETS = ("jaxaug", "indexed", "native", "pynv")
+OURS = ("indexed", "jaxaug", "new files")
+SAME_PACKETS = (*OURS, "native", "pynv")
 
 
 def serve(name: str, path: str, **settings: Any) -> None:
@@ -381,7 +383,7 @@ def compare(case: str, path: Path, args: argparse.Namespace) -> dict[str, Any]:
     print(f"{case}: {form}", flush=True)
     contestants: dict[str, Contestant] = {}
     try:
-        for name in ["indexed", "jaxaug", *args.beside]:
+        for name in [*OURS, *args.beside]:
             task = {"name": name, "path": str(path)}
             found = open_best(__file__, task, list(CONTESTANTS[name][1]), args.seconds)
             if found:
@@ -407,8 +409,8 @@ def line_of(
 ) -> str:
     """Return the line of a contestant."""
     parts = [f"  {name:12s} {spread(found):28s} clips/s"]
-    for ours in ("indexed", "jaxaug"):
-        if ours in rates and name not in ("indexed", "jaxaug"):
+    for ours in OURS:
+        if ours in rates and name not in OURS:
             ratio = statistics.median(map(float.__truediv__, rates[ours], found))
             parts.append(f"{ours} x {ratio:.2f}")
     if name in SAME_PACKETS:
@@ -497,7 +499,7 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("cases", nargs="*", help="FILE[:HEIGHT[:GOP]]")
-    rivals = [name for name in CONTESTANTS if name not in ("jaxaug", "indexed")]
+    rivals = [name for name in CONTESTANTS if name not in OURS]
     parser.add_argument("--beside", nargs="*", default=rivals, choices=rivals)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.5)
