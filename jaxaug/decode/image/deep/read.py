@@ -75,12 +75,23 @@ def decode_deep(
     Raises:
       DecodeError: the pixels are damaged.
     """
-    pixels, bits = to_channels(_decode(data, format, layout), layout, form)
+    return to_form(_decode(data, format, layout), layout, form, size)
+
+
+def to_form(
+    stored: np.ndarray, layout: Layout, form: PixelForm, size: tuple[int, int]
+) -> np.ndarray:
+    """Return pixels [h, w, samples] as `decode_deep` does.
+
+    Raises:
+      DecodeError: float32 does not hold them.
+    """
+    pixels, bits = to_channels(stored, layout, form)
     height, width = size
-    stored = (width, height) if TRANSPOSE[layout.orientation] else size
+    sides = (width, height) if TRANSPOSE[layout.orientation] else size
     dtype = np.dtype(np.float32) if form.dtype == "float32" else pixels.dtype
     nodata = nodata_of(layout, form)
-    small = shrink(pixels, stored, dtype, nodata, form.channels == "rgba")
+    small = shrink(pixels, sides, dtype, nodata, form.channels == "rgba")
     pixels = to_dtype(small, bits, form.dtype)
     return upright(pixels, layout.orientation)
 

@@ -10,6 +10,8 @@ from jaxaug._typing import Device
 from jaxaug.decode._column import release_nothing
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image.backend import DecodedPixels
+from jaxaug.decode.image.deep.read import to_form
+from jaxaug.decode.image.deep.tiff_several import decode_several, shares
 from jaxaug.decode.image.form import PixelForm
 from jaxaug.decode.image.host.canvas_pool import Canvas, CanvasPool
 from jaxaug.decode.image.host.decode_image import decode_into
@@ -18,6 +20,7 @@ from jaxaug.errors import DecodeError
 
 # Batches whose memory may wait for the next one: a Loader has two or three in use by turns.
 _FREE_BATCHES = 2
+_ALONE = (None,)  # pixels of a row that is not decoded with others
 
 
 class HostBackend:
@@ -44,7 +47,7 @@ class HostBackend:
         begin: Callable[[], None] | None = None,
     ):
         self._devices = devices
-        self._form = None if form.is_usual else form
+        self._form = form
         shape = (*canvas, form.count)
         self._memory = CanvasPool(shape, _FREE_BATCHES * len(devices), form.dtype)
         self._num_threads = num_threads
@@ -79,22 +82,35 @@ class HostBackend:
         size: np.ndarray,
     ) -> dict[int, str]:
         """Decode the good rows, each to its canvas; return row -> reason for those that fail."""
-        rows = iter(good)  # shared: each thread takes the next row when it is free
+        layouts = headers.layout.tolist()
+        parts = shares({row: layouts[row] for row in good}, self._num_threads)
+        left = iter(parts)  # shared: each thread takes the next part when it is free
         failures: dict[int, str] = {}
+        asked = None if self._form.is_usual else self._form
+
+        def several(rows: list[int]) -> Sequence[np.ndarray | None]:
+            files = [encoded.view(row) for row in rows]
+            return decode_several(files, [layouts[row] for row in rows])
 
         def work():
-            for row in rows:
-                canvas = canvases[row]
-                fit = (int(size[row, 0]), int(size[row, 1]))
-                canvas.make_room(fit)
-                try:
-                    decode_into(encoded.view(row), headers.row(row), fit, canvas.pixels, self._form)
-                    canvas.covered[:] = fit
-                except DecodeError as error:
-                    canvas.clear()
-                    failures[row] = error.reason
+            for rows in left:
+                for row, stored in zip(rows, _ALONE if len(rows) == 1 else several(rows)):
+                    canvas = canvases[row]
+                    fit = (int(size[row, 0]), int(size[row, 1]))
+                    canvas.make_room(fit)
+                    try:
+                        if stored is None:
+                            header = headers.row(row)
+                            decode_into(encoded.view(row), header, fit, canvas.pixels, asked)
+                        else:
+                            pixels = to_form(stored, layouts[row], self._form, fit)
+                            canvas.pixels[: fit[0], : fit[1]] = pixels
+                        canvas.covered[:] = fit
+                    except DecodeError as error:
+                        canvas.clear()
+                        failures[row] = error.reason
 
-        num_tasks = min(self._num_threads, len(good))
+        num_tasks = min(self._num_threads, len(parts))
         for task in [self._pool.submit(work) for _ in range(num_tasks)]:
             task.result()
         return failures
