@@ -551,6 +551,25 @@ def test_a_disk_that_is_full_later_is_named(keep, monkeypatch):
 
 
 @pytest.mark.parametrize("keep", ["disk"], indirect=True)
+def test_the_first_batch_does_not_wait_for_records_of_later_ones(keep, monkeypatch):
+    looked_at = []
+    checksum = host_store.DiskStore._checksum
+    pixels = np.zeros((400, 8, 8, 3), np.uint8)
+    options = {"shuffle": False, "sharding": devices(1), "keep": keep, "prefetch": 1}
+    with Loader(InMemory(pixels), 4, **options, epochs=1) as loader:
+        assert len(list(loader)) == 100
+    monkeypatch.setattr(
+        host_store.DiskStore,
+        "_checksum",
+        lambda self, index, stamp: looked_at.append(index) or checksum(self, index, stamp),
+    )
+    with Loader(InMemory(pixels), 4, **options) as loader:
+        next(loader)
+        time.sleep(0.3)  # what is read ahead has been
+        assert 4 <= len(looked_at) < 100
+
+
+@pytest.mark.parametrize("keep", ["disk"], indirect=True)
 def test_another_source_or_decoder_has_records_of_its_own(keep):
     epochs_of(Rereading(jpegs(N)), keep)
     other = Counted(jpegs(N))
