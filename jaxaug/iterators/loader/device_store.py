@@ -43,6 +43,7 @@ class DeviceStore(RecordStore):
       expected: the extents of the rows, as `RowSchema.expected_extents` has them.
       room: for how many records.
       share: of all records, which they are.
+      keep: what the Loader was given.
 
     Attributes:
       nbytes: on all devices together.
@@ -61,6 +62,7 @@ class DeviceStore(RecordStore):
         expected: Any,
         room: int,
         share: float,
+        keep: str,
     ):
         super().__init__(rows, length, layout)
         # Held while a call is launched: one that writes takes the records from under the others.
@@ -86,8 +88,8 @@ class DeviceStore(RecordStore):
         )
         shapes = self._record_shapes(slots, tiles)
         size = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(shapes))
-        keep = "device" if share == 1 else f"device:{share:g}"
-        check_space(keep, size, records, free_bytes(layout.devices), share)
+        free = free_bytes(layout.devices)
+        check_space(keep, size, records, free, where=" on each device", share=share)
         self.nbytes = size * self._devices
         self._numbers = 1 + sum(each is not None for each in self._tilings)
         self._held = jax.tree.map(self._split_shape, shapes)

@@ -41,6 +41,7 @@ class HostStore(RecordStore):
       expected: the extents of the rows, as `RowSchema.expected_extents` has them.
       room: for how many records, in the order in which they come; None for all of them.
       planned: how many of these are expected; all by default.
+      keep: what the Loader was given.
 
     Raises:
       MemoryError: the planned ones do not fit.
@@ -55,8 +56,10 @@ class HostStore(RecordStore):
         expected: Any,
         room: int | None = None,
         planned: int | None = None,
+        keep: str = "host",
     ):
         super().__init__(rows, length, layout)
+        self._keep = keep
         self._places = None if room is None else RecordPlaces(length, devices=1, slots=room)
         self._placing = threading.Lock()
         room = length if room is None else room
@@ -133,7 +136,8 @@ class HostStore(RecordStore):
 
     def _allocate(self, columns: list[jax.ShapeDtypeStruct], tight: list[bool]) -> list[RowSlots]:
         """Return slots for each column."""
-        check_space("host", self.nbytes, self._planned, free_host_bytes())
+        where = "" if self._keep == "host" else " on the host"
+        check_space(self._keep, self.nbytes, self._planned, free_host_bytes(), where=where)
         return [RowSlots(each, tight=is_tight) for each, is_tight in zip(columns, tight)]
 
 

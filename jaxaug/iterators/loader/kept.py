@@ -219,11 +219,22 @@ def batches_a_call(rows: RowSchema, layout: RowLayout) -> int:
 
 
 def check_space(
-    keep: str, size: int, length: int, free: int | None, share: float | None = None
+    keep: str,
+    size: int,
+    length: int,
+    free: int | None,
+    *,
+    where: str = "",
+    share: float | None = None,
 ) -> None:
     """Raise MemoryError unless `size` bytes are free for `length` records.
 
-    On devices these are a `share` of the records, and a smaller one may fit.
+    Args:
+      keep: what the Loader was given.
+      size, length: of the records.
+      free: bytes; None where nothing tells.
+      where: follows the number of bytes, such as " on each device".
+      share: of all records, where a smaller one may fit.
     """
     if free is None or size <= free:
         return
@@ -231,7 +242,7 @@ def check_space(
     percent = 0 if share is None else int(90 * share * free / size)  # other arrays want some
     smaller = f" keep='device:{percent / 100}' keeps that share there, the rest on the host."
     raise MemoryError(
-        f"`keep`={keep!r} needs {size:,} bytes{'' if share is None else ' on each device'}, "
+        f"`keep`={keep!r} needs {size:,} bytes{where}, "
         f"{each:,} for each of {length:,} records, and {free:,} are free: give `decode` "
         "a smaller canvas, the Loader fewer records (`Subset`), or leave `keep` out."
         f"{smaller if percent else ''}"

@@ -383,7 +383,13 @@ def _make_store(
     if share is not None:
         needed = _count_needed(reader.sampler, length, layout, int(options.batch_size))
         return _make_device_store(
-            schema, length, layout, expected=expected, needed=needed, share=share
+            schema,
+            length,
+            layout,
+            expected=expected,
+            needed=needed,
+            share=share,
+            keep=str(options.keep),
         )
     if options.keep == "host":
         return HostStore(schema, length, layout, expected=expected)
@@ -411,6 +417,7 @@ def _make_device_store(
     expected: Any,
     needed: int,
     share: float,
+    keep: str,
 ) -> RecordStore:
     """Return a store on devices for a share of the records that this process needs.
 
@@ -418,7 +425,9 @@ def _make_device_store(
     after a resume amid a batch of another size, or where rows take more than those of a sample.
     """
     room = max(int(share * needed), 1)
-    device = DeviceStore(schema, length, layout, expected=expected, room=room, share=share)
+    device = DeviceStore(
+        schema, length, layout, expected=expected, room=room, share=share, keep=keep
+    )
     if room == length and not device.is_tight:
         return device
     rest = HostStore(
@@ -428,6 +437,7 @@ def _make_device_store(
         expected=expected,
         room=length if device.is_tight else length - room,
         planned=needed - room,
+        keep=keep,
     )
     return MixedStore(device, rest, rows=schema, length=length, layout=layout)
 

@@ -823,8 +823,10 @@ def test_a_share_of_the_records_is_on_the_devices_and_the_rest_on_the_host(monke
         assert loader.stats["kept_bytes"] == 12 * on_device + 11 * on_host  # 11, in equal shares
 
     monkeypatch.setattr(host_store, "free_host_bytes", lambda: 11 * on_host - 1)
-    with pytest.raises(MemoryError, match=f"'host' needs {11 * on_host:,} bytes"):
-        Loader(source, 4, sharding=devices(2), keep="device:0.5")
+    with pytest.raises(
+        MemoryError, match=rf"'device:0\.50' needs {11 * on_host:,} bytes on the host"
+    ):
+        Loader(source, 4, sharding=devices(2), keep="device:0.50")
     monkeypatch.setattr(device_store, "free_bytes", lambda devices: 6 * on_device)
     with pytest.raises(MemoryError, match=r"keep='device:0\.49' keeps that share there, the rest"):
         Loader(source, 4, sharding=devices(2), keep="device")
