@@ -187,7 +187,7 @@ def _nifti_header(head: "bytes | bytearray") -> Any:
     kind = nibabel.Nifti2Header if 540 in sizes else nibabel.Nifti1Header
     if not sizes & {348, 540}:
         raise DecodeError("no volume: neither NIfTI nor NPY, TIFF or Zarr by its first bytes")
-    header = kind.from_fileobj(io.BytesIO(head), check=False)
+    header = kind(bytes(head[: kind.sizeof_hdr]), check=False)  # without its extensions
     magic = bytes(header["magic"].item())
     if not magic.startswith((b"n+1", b"n+2")):
         raise DecodeError("NIfTI: its voxels are in another file (.img): store both as one .nii")

@@ -221,6 +221,19 @@ def test_scaled_numbers_are_floats():
     np.testing.assert_array_equal(voxels, expected)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("version", [1, 2])
+def test_extensions_of_a_header_are_passed_over(version, packed):
+    """As AFNI writes them: longer than the bytes that are read of a header."""
+    nib = pytest.importorskip("nibabel")
+    array = RNG.integers(0, 99, (3, 4, 5)).astype(np.int16)
+    image = (nib.Nifti1Image if version == 1 else nib.Nifti2Image)(array, np.eye(4))
+    image.header.extensions.append(nib.nifti1.Nifti1Extension("comment", b"afni " * 200))
+    data = image.to_bytes()
+    _, voxels = whole(gzip.compress(data, 1) if packed else data)
+    np.testing.assert_array_equal(voxels, array.transpose(2, 1, 0))
+
+
 @pytest.mark.parametrize(
     "data, words",
     [
