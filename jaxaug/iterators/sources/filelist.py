@@ -18,8 +18,8 @@ from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 
 class FileList(LabeledFiles, TextSource):
-    """Images named line by line: `path label`, or `path label label ...` where an image has several
-    labels.
+    """Images, videos or sounds named line by line: `path label`, or `path label label ...` where a
+    file has several labels.
 
     Labels are integers from 0. If each image has one, "label" is int32[n]. If some have more or
     none, it is int32[n, k] padded with -1, and `jax.nn.one_hot(sample["label"],
@@ -43,7 +43,7 @@ class FileList(LabeledFiles, TextSource):
 
     Raises:
       ValueError: another `dtype`, or other `spans`; TypeError: a list of paths.
-      SourceError: the file is missing or names no images, a label is no integer from 0 to 2^31 - 1,
+      SourceError: the file is missing or names no files, a label is no integer from 0 to 2^31 - 1,
         or no finite number, images have different counts of these, or a span is none: it begins
         at 0 or later, and ends after that.
 
@@ -77,7 +77,7 @@ class FileList(LabeledFiles, TextSource):
         lines = _lines(self._list)
         if not lines:
             raise SourceError(
-                f"`path` {self._list!r} names no images: expected lines of `image label`."
+                f"`path` {self._list!r} names no files: expected lines of `path label`."
             )
         places = [f"{self._list!r}, line {number}" for number, _ in lines]
         texts = [line.strip("\r\n") for _, line in lines]
@@ -97,7 +97,7 @@ class FileList(LabeledFiles, TextSource):
         self._files = LooseFiles(os.path.dirname(self._list), names)
 
     def __repr__(self) -> str:
-        return f"FileList({self._list!r}: {len(self)} images, {sorted(self.features)})"
+        return f"FileList({self._list!r}: {len(self)} records, {sorted(self.features)})"
 
     def _columns(self, indices: np.ndarray, files: Encoded) -> dict[str, Values]:
         columns = {name: column[indices] for name, column in self.features.items()}

@@ -404,7 +404,7 @@ def test_a_list_without_labels_and_absolute_paths(tmp_path):
 @pytest.mark.parametrize(
     "text, sep, message",
     [
-        ("", None, "names no images"),
+        ("", None, "names no files: expected lines of `path label`"),
         (
             "a.jpg 1\n\n \nb c.jpg 1\n",
             None,
@@ -424,6 +424,12 @@ def test_lists_that_will_not_do(tmp_path, text, sep, message):
         FileList(write_list(tmp_path, text), sep=sep)
     with pytest.raises(SourceError, match=r"missing.txt.*cannot be read"):
         FileList(tmp_path / "missing.txt")
+
+
+def test_a_list_of_parts_of_sounds_is_shown_as_records(tmp_path):
+    path = write_list(tmp_path, "a.wav 0 0 1\na.wav 1 1 inf\n")
+    source = FileList(path, column="audio", spans="seconds")
+    assert repr(source) == f"FileList('{path}': 2 records, ['label'])"
 
 
 def test_fingerprints_of_lists_see_paths_and_labels(tmp_path):
