@@ -143,20 +143,21 @@ class KeepingBuilder(BatchBuilder):
 
     def launch(self, read: ReadBatch) -> Iterator[list[BuiltBatch]]:
         if not read.run:
-            yield from super().launch(read)
-            return
-        run = self._store.run
-        counts = {"images": read.indices.shape[1], "masked": 0, "replaced": 0}
+            return super().launch(read)
         positions, indices = map(self._by_call, (read.positions, read.indices))
-        started = time.perf_counter()
-        call = functools.partial(self._compiled_run.call, self._seed)
         calls = read._replace(positions=positions, indices=indices)
-        for batches, done in self._store.launch_each(calls, call):
-            batches = jax.tree.map(self._layout.assemble, [batches] if run == 1 else batches)
-            took = (time.perf_counter() - started) / run
-            seconds = {"reader": 0.0, "decoder": 0.0, "device": took}
-            yield [BuiltBatch(batch, done, dict(counts), [], [], seconds) for batch in batches]
-            started = time.perf_counter()
+        call = functools.partial(self._call_run, read.indices.shape[1])
+        return self._store.launch_each(calls, call)
+
+    def _call_run(self, count: int, *rows: Any) -> list[BuiltBatch]:
+        """Return the batches of `count` rows that one call makes."""
+        run = self._store.run
+        started = time.perf_counter()
+        batches, done = self._compiled_run.call(self._seed, *rows)
+        batches = jax.tree.map(self._layout.assemble, [batches] if run == 1 else batches)
+        seconds = {"device": (time.perf_counter() - started) / run}
+        counts = {"images": count, "masked": 0, "replaced": 0}
+        return [BuiltBatch(batch, done, counts, [], [], seconds) for batch in batches]
 
     def _by_call(self, values: np.ndarray) -> np.ndarray:
         """Return int64[batches, rows] as int64[calls, n], in a call device after device."""

@@ -228,6 +228,7 @@ class Consumer:
             self._builder.launch,
             workers=plan.builders,
             depth=plan.depth,
+            is_light=plan.store is not None and plan.store.is_light,
         )
         return self._resources.start(pipeline)
 

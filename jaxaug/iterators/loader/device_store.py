@@ -8,6 +8,7 @@ device to device. A collective in each batch would do the same, but a thread bes
 must not launch one: two devices that meet two programs in different orders wait forever.
 """
 
+import functools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ from jaxaug._typing import Device
 from jaxaug.iterators.loader.compile import RowGather
 from jaxaug.iterators.loader.device_places import Moves, RecordPlaces, plan_moves
 from jaxaug.iterators.loader.kept import RecordStore, check_space, free_host_bytes
-from jaxaug.iterators.loader.reader import ReadBatch
+from jaxaug.iterators.loader.reader import MAX_POSITIONS, ReadBatch
 from jaxaug.iterators.loader.rows import ROW_NAMES, RowPacking, RowSchema
 from jaxaug.iterators.loader.tiles import Tiling
 from jaxaug.sharding._assemble import RowLayout
@@ -99,8 +100,10 @@ class DeviceStore(RecordStore):
             counts = {count, count * self.run}
             self._take_compiled = {rows: self._compile_take(rows) for rows in counts}
             self._take_kept = None
-            if self._devices == 1:
+            self.is_light = self._devices == 1
+            if self.is_light:
                 words = self._rows.shapes(count * self.run)["words"]
+                self._words, self._words_compiled = self._compile_words(words)
                 kept = (self._held, _uint32(*self._places.firsts.shape), words)
                 if layout.devices[0].platform == _FUSES:
                     self._take_kept = self._compile_take_kept(kept)
@@ -125,23 +128,34 @@ class DeviceStore(RecordStore):
         if not np.array_equal(devices, own):
             return self._take_moved(packed, plan_moves(devices, slots, self._devices))
         numbers = np.concatenate([packed, slots.view(np.uint8)], 1)
-        with self._launching:  # which copies NumPy arrays in a tenth of the time of `device_put`
+        numbers = jax.device_put(numbers, self._layout.split)
+        with self._launching:
             return self._take_compiled[len(indices)](self._records, numbers)
 
     def launch_each(self, read: ReadBatch, call: Callable[..., Any]) -> Iterator[Any]:
-        if self._devices > 1:  # rows of other devices move as the host plans it
-            yield from super().launch_each(read, call)
-            return
-        # In NumPy all calls take hardly longer than one.
+        if not self.is_light:  # rows of other devices move as the host plans it
+            return super().launch_each(read, call)
+        words = self._words_by_call(read)
+        if self._take_kept is None:
+            return (self._with_records(call, each) for each in words)
+        return (call(*self._with_records(self._take_kept, each)) for each in words)
+
+    def _words_by_call(self, read: ReadBatch) -> list[Array]:
+        """Return the words of kept records int64[calls, n], on the device.
+
+        All calls together take hardly longer than one, in NumPy, on the way and there.
+        """
         indices = read.indices.reshape(-1)
         words = self._rows.words(read.span.epoch, read.positions.reshape(-1), indices)
-        for each in np.split(words, len(read.indices)):
-            if self._take_kept is None:
-                yield self._with_records(call, each)
-            else:
-                yield call(*self._with_records(self._take_kept, each))
+        most = self._words.shape[0]
+        parts: list[Array] = []
+        for start in range(0, len(words), most):
+            part = np.zeros(self._words.shape, np.uint32)
+            part[: len(words) - start] = words[start : start + most]
+            parts += self._words_compiled(jax.device_put(part, self._layout.split))
+        return parts[: len(read.indices)]
 
-    def _with_records(self, call: Callable[..., Any], words: np.ndarray) -> Any:
+    def _with_records(self, call: Callable[..., Any], words: Array) -> Any:
         """Return what a call gives that takes what `_kept_rows` does."""
         with self._launching:
             if self._firsts is None:
@@ -261,6 +275,13 @@ class DeviceStore(RecordStore):
         device, packed = self._rows_at(records, _gathered(firsts, words[:, 2]))
         host = self._packing.unpack(packed) | self._rows.kept_names(words)
         return self._rows.join(host, device)
+
+    def _compile_words(self, shape: jax.ShapeDtypeStruct) -> tuple[Any, Callable[..., Any]]:
+        """Return the shape of the words of several calls, and words -> those of each call."""
+        calls = max(1, MAX_POSITIONS // shape.shape[0])
+        words = _uint32(calls * shape.shape[0], *shape.shape[1:])
+        split = functools.partial(jax.numpy.split, indices_or_sections=calls)
+        return words, self._compile(split, (words,), (_SPLIT,))
 
     def _compile_take_kept(self, shapes: tuple[Any, ...]) -> Callable[..., Any]:
         """Return a function of what `_kept_rows` takes that gives what `take` gives."""

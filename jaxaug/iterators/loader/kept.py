@@ -57,10 +57,12 @@ class RecordStore(abc.ABC):
       nbytes: of all records, wherever they lie.
       run: how many batches of kept records one call makes.
       gather: how that call finds its rows by itself; None where it is given them.
+      is_light: what a call takes is on the device, or as good as there.
     """
 
     nbytes: int
     gather: RowGather | None = None
+    is_light: bool = False
 
     def __init__(self, rows: RowSchema, length: int, layout: RowLayout):
         self.run = batches_a_call(rows, layout)

@@ -46,6 +46,7 @@ class MixedStore(RecordStore):
         super().__init__(rows, length, layout)
         self.nbytes = device.nbytes + host.nbytes
         self.gather = device.gather
+        self.is_light = device.gather is not None  # then runs have no rows of the host
         self._device = device
         self._host = host
         self._merging: dict[tuple[int, int], Callable[..., Any]] = {}

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import itertools
 import os
 import threading
 import time
@@ -32,11 +33,52 @@ class PendingBatch(NamedTuple, Generic[T]):
       epoch: the epoch that it belongs to.
       after: the cursor once it is delivered.
       result: the batch, or the exception.
+      launch: makes the next batches whose consumer does it; None where a thread does.
     """
 
     epoch: int
     after: Cursor
     result: "Future[T]"
+    launch: Callable[[], Any] | None = None
+
+
+class _Launches(Generic[T]):
+    """The batches of rows that are kept, or could not be read, made one call after the other.
+
+    Args:
+      launch: yields those that one call makes together.
+      read: the rows, or why there are none.
+
+    Attributes:
+      left: the results that no call has made yet.
+    """
+
+    def __init__(self, launch: Callable[[ReadBatch], Iterator[list[T]]], read: ReadBatch):
+        self.left: deque[Future[T]] = deque(Future() for _ in read.cursors)
+        self._error: BaseException | None = read.error
+        try:
+            self._batches = iter(()) if read.error is not None else launch(read)
+        except Exception as error:
+            self._error = error
+
+    def advance(self) -> "list[Future[T]]":
+        """Make the next call; return its results, all that are left if it fails."""
+        if self._error is None:
+            try:
+                return [self._finished(batch) for batch in next(self._batches)]
+            except Exception as error:
+                self._error = error
+        return [self._finished(self._error) for _ in range(len(self.left))]
+
+    def _finished(self, made: Any) -> "Future[T]":
+        result = self.left.popleft()
+        if not result.set_running_or_notify_cancel():  # the consumer has stopped
+            return result
+        if self._error is None:
+            result.set_result(made)
+        else:
+            result.set_exception(self._error)
+        return result
 
 
 class _Waiter:
@@ -81,10 +123,11 @@ class Pipeline(Generic[T]):
     """Reads and builds batches ahead of the consumer.
 
     One thread iterates `reads` and hands each batch to a pool of `workers` threads that call
-    `build`; batches whose rows are kept it launches itself. It owns reads and pool: it closes them
-    when the batches end or when it is told to stop. `depth` batches are being built or finished at
-    a time, and what one launch makes beyond. Each is built to its end, so that a decoder that
-    others use too is never held by a batch that waits for its consumer.
+    `build`; batches whose rows are kept it launches itself, or the consumer does as it comes near.
+    It owns reads and pool: it closes them when the batches end or when it is told to stop. `depth`
+    batches are being built or finished at a time, and what one launch makes beyond. Each is built
+    to its end, so that a decoder that others use too is never held by a batch that waits for its
+    consumer.
 
     Nothing here refers to the Loader, so a Loader that is dropped can be collected and stop the
     threads.
@@ -96,6 +139,7 @@ class Pipeline(Generic[T]):
       launch: yields the batches of rows that are kept, those that one call makes together.
       workers: how many batches are built at a time.
       depth: how many batches are being built or wait for the consumer.
+      is_light: runs are launched by the consumer, as that takes less than to pass each on.
     """
 
     def __init__(
@@ -105,12 +149,14 @@ class Pipeline(Generic[T]):
         launch: Callable[[ReadBatch], Iterator[list[T]]],
         workers: int,
         depth: int,
+        is_light: bool = False,
     ):
         self._reads = reads
         self._build = build
         self._launch = launch
         self._workers = workers
         self._depth = depth
+        self._is_light = is_light
         # Reentrant: the collector may stop a pipeline in a thread that holds the lock already.
         self._changed = threading.Condition(threading.RLock())
         self._pending: deque[PendingBatch[T]] = deque()
@@ -138,11 +184,13 @@ class Pipeline(Generic[T]):
             self._changed.wait_for(lambda: self._pending or self._ended or self._stopped)
             if self._stopped:
                 raise CancelledError
-            if self._pending:
-                return self._pending[0]
-            if self._end is not None:
+            near = list(itertools.islice(self._pending, self._depth + 1))
+            if not near and self._end is not None:
                 raise self._end
-            return None
+        for each in near:
+            if each.launch is not None and not each.result.done():
+                each.launch()
+        return near[0] if near else None
 
     def pop(self) -> None:
         """Take the batch that `peek` gave."""
@@ -217,42 +265,32 @@ class Pipeline(Generic[T]):
 
     def _put(self, read: ReadBatch, pool: ThreadPoolExecutor) -> bool:
         """Start batches as there is room for them; return False when the consumer has stopped."""
-        started = self._started(read, pool)
+        launches = None
+        if read.error is not None or read.is_kept:
+            launches = _Launches(self._launch, read)
         cursors = list(read.cursors)
         while cursors:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopped or len(self._pending) < self._depth)
                 if self._stopped:
                     return False
-            results = next(started)
+            launch = None
+            if launches is None:
+                results = [pool.submit(self._build, read)]
+            elif read.run and self._is_light:
+                launch = launches.advance
+                results = list(launches.left)
+            else:
+                results = launches.advance()
             with self._changed:
                 if self._stopped:
                     results[0].cancel()
                     return False
                 for after, result in zip(cursors, results):
-                    self._pending.append(PendingBatch(read.span.epoch, after, result))
+                    self._pending.append(PendingBatch(read.span.epoch, after, result, launch))
                 self._changed.notify_all()
             del cursors[: len(results)]
         return True
-
-    def _started(self, read: ReadBatch, pool: ThreadPoolExecutor) -> "Iterator[list[Future[T]]]":
-        """Yield the futures of batches, all done where they are kept, or could not be read."""
-        if read.error is None and not read.is_kept:
-            yield [pool.submit(self._build, read)]
-            return
-        launched = self._launch(read)
-        left = len(read.cursors)
-        while left:
-            try:
-                if read.error is not None:
-                    raise read.error
-                results = [_finished(batch) for batch in next(launched)]
-            except BaseException as error:
-                failed: Future[T] = Future()
-                failed.set_exception(error)
-                results = [failed] * left
-            left -= len(results)
-            yield results
 
     def _finish(self) -> None:
         with self._changed:
@@ -264,13 +302,6 @@ class Pipeline(Generic[T]):
                 at_end()
         finally:
             _running.discard(self)
-
-
-def _finished(batch: T) -> "Future[T]":
-    """Return the future of a batch that is there."""
-    result: Future[T] = Future()
-    result.set_result(batch)
-    return result
 
 
 def _stop_all() -> None:

@@ -28,7 +28,7 @@ from jaxaug.iterators.sources.protocol import Far, Indexed, Partial, Source, Sum
 PADDING = -1  # the index of a row without a record
 # Positions that a sampler is asked for at once, those of the next batches, at least of one: its
 # numpy calls for a single batch would take two to four times as long for each position.
-_MAX_POSITIONS = 8192
+MAX_POSITIONS = 8192
 _WAITING = 8  # times what is read at once: what runs may hold, half of which waits
 _CHUNK_RECORDS = 1 << 18  # of an index, looked at at a time
 MAX_READ_RECORDS = 64  # read at once to look at their headers: photographs have megabytes each
@@ -274,7 +274,7 @@ class RecordReader(Reader):
             together = max(1, ahead // len(plan.local))
             groups = self._groups(plan, cursor, 1, together)
             return read_ahead(self._with_runs(groups, plan, ahead), self._read_together)
-        count = max(1, _MAX_POSITIONS // len(plan.local))
+        count = max(1, MAX_POSITIONS // len(plan.local))
         return self._read_each(self._groups(plan, cursor, count, count))
 
     def _read_each(self, groups: Iterable[list[ReadBatch]]) -> Generator[ReadBatch, None, None]:

@@ -988,3 +988,18 @@ def test_images_of_different_sizes_that_gpus_keep_are_those_without_it(keep, bac
     }
     source = InMemory(images, {"label": np.arange(len(images))})
     assert assert_same_batches(source, keep, **options) == len(images) - 1
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_nothing_moves_unasked(keep, count):
+    source = InMemory(np.zeros((8, 4, 4, 3), np.uint8))
+    jax.config.update("jax_transfer_guard", "disallow")
+    try:
+        with Loader(source, 2, sharding=devices(count), keep=keep) as loader:
+            for _ in loader.steps(8):
+                pass
+            with jax.transfer_guard("disallow_explicit" if keep == "device" else "disallow"):
+                for _ in loader.steps(8):
+                    pass
+    finally:
+        jax.config.update("jax_transfer_guard", "allow")

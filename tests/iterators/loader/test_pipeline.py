@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,6 +183,44 @@ def test_two_runs_wait_for_their_consumer():
             assert len(launched) == count
             assert pipeline.peek().after == pipeline.peek().result.result() == cursors[number % 4]
             pipeline.pop()
+    finally:
+        pipeline.stop()
+        pipeline.join()
+
+
+class Made:
+    """A batch that may be referred to weakly."""
+
+
+def test_light_runs_are_launched_by_their_consumer_as_it_comes_near():
+    cursors = tuple(Cursor(0, number) for number in range(1, 9))
+    launched = []
+    alive = weakref.WeakSet[Made]()
+
+    def reads():
+        while True:
+            yield ReadBatch(BatchSpan(0, 0, 1, cursors[-1]), np.zeros(1), np.zeros(1), run=cursors)
+
+    def launch(read):
+        for number in range(0, 8, 2):
+            launched.append(threading.current_thread())
+            if number == 6:
+                raise ZeroDivisionError
+            yield [alive.add(made) or made for made in (Made(), Made())]
+
+    build: Any = launch  # is never called
+    pipeline = Pipeline(reads(), build, launch, workers=1, depth=3, is_light=True)
+    pipeline.start()
+    try:
+        for number in range(20):
+            pending = pipeline.peek()
+            assert pending is not None and pending.after == cursors[number % 8]
+            assert number // 2 + 1 <= len(launched) <= (number + 3) // 2 + 1
+            assert isinstance(pending.result.exception(), ZeroDivisionError) == (number % 8 > 5)
+            del pending
+            pipeline.pop()
+            assert number > 5 or len(alive) <= 5  # an error keeps its frames
+        assert set(launched) == {threading.current_thread()}
     finally:
         pipeline.stop()
         pipeline.join()
