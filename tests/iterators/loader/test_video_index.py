@@ -3,6 +3,7 @@
 import os
 import pickle
 import tarfile
+import time
 
 import av
 import numpy as np
@@ -12,6 +13,7 @@ from jaxaug.__main__ import main
 from jaxaug.decode import Encoded, Video
 from jaxaug.iterators import Concat, FileList, VideoFolder, WebDataset, split
 from tests.iterators.loader.test_videos import assert_same, clips
+from tests.iterators.sources.packed.test_remote import Server, serving
 from tests.videos import GOPS, kind, turned, video
 
 NAMES = ("h264", "vp9", "h264 mkv", "mpeg4 avi", "variable rate", "hevc")
@@ -160,3 +162,24 @@ def test_only_the_groups_of_pictures_of_a_clip_are_read(long_folder, monkeypatch
     joined = Encoded.join([VideoFolder(folder).read(np.array([3]))["video"], again.take([0])])
     assert joined.first_bytes.tolist() == [0, 10] and joined.lengths.tolist() == [size, 10]
     assert bytes(joined.view(1)) == (folder / "0.mp4").read_bytes()[10:20]
+
+
+def test_a_far_shard_gives_the_same_clips_by_ranges_of_their_groups(long_folder, monkeypatch):
+    pytest.importorskip("fsspec")
+    pytest.importorskip("aiohttp")
+    folder, size = long_folder
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    options = {"decode": Video(frames=4, stride=2, canvas=(48, 64)), "epochs": 1}
+    expected, _ = clips(WebDataset(folder / "a.tar", video="mp4"), 2, **options)
+
+    class Slow(Server):
+        def answer(self, body):
+            time.sleep(0.02)
+            super().answer(body)
+
+    with serving(Slow) as (handler, url):
+        handler.contents["/a.tar"] = (folder / "a.tar").read_bytes()
+        source = WebDataset(f"{url}/a.tar", video="mp4")
+        assert_same(clips(source, 2, **options)[0], expected)
+    # the Loader reads an example, and `Video.fit` the whole of some
+    assert 0 < source.traffic["wanted_bytes"] - 5 * size < 0.35 * 4 * size
