@@ -80,7 +80,9 @@ def planes_of(frame: Any, codec: Codec) -> Planes:
     name = told.pixels
     # Turned, the pixel that has chroma for itself at an odd end would be the first.
     odd = (turns or told.mirrored) and (frame.height % 2 or frame.width % 2)
-    if any(part.bits < 8 for part in frame.format.components):
+    if codec.palette and name == "pal8":
+        frame = _looked_up(frame, codec.palette)
+    elif any(part.bits < 8 for part in frame.format.components):
         frame = frame.reformat(format="rgb24")  # stretched, as FFmpeg does not where it makes 4:4:4
     if odd or name not in BITS:
         name = "yuvj444p" if color_of(told).full_range else "yuv444p"
@@ -91,6 +93,17 @@ def planes_of(frame: Any, codec: Codec) -> Planes:
     chroma[0], chroma[1] = cb, cr
     orientation = (_MIRRORED if told.mirrored else ORIENTATIONS)[turns]
     return Planes(luma, chroma, color_of(told), orientation)
+
+
+def _looked_up(frame: Any, palette: bytes) -> Any:
+    """Return a frame whose pixels are places of a container's palette as one in RGB.
+
+    The container gives the palette with its first packet alone, where decoding seldom begins.
+    """
+    places = np.frombuffer(frame.planes[0], np.uint8).reshape(frame.height, -1)
+    colors = np.frombuffer(palette, np.uint8).reshape(-1, 4)[:, 2::-1]
+    pixels = np.ascontiguousarray(colors[places[:, : frame.width]])
+    return type(frame).from_ndarray(pixels, format="rgb24")
 
 
 def seen(codec: Codec, frame: Any) -> Codec:

@@ -26,6 +26,8 @@ _MAX_LEAD = 64  # bytes of a container between where it says that a packet is an
 _CHROMA_LEFT = ("h264", "hevc", "mpeg2video", "mpeg4")
 # Of which FFmpeg's parsers, asked in AVI, call every picture one where decoding may begin.
 _NEVER_MARKED = ("h261", "h263", "h263i", "h263p")
+# Whose pixels are places of a palette that the container has; others have one of their own.
+_BY_PALETTE = ("rawvideo", "qtrle", "smc", "8bps", "cinepak", "msrle", "msvideo1", "qpeg", "tscc")
 
 
 class VideoFile:
@@ -163,7 +165,7 @@ def read_table(
     """Return the table of a stream, and the packets if the file does not hold them as they are.
 
     Raises:
-      DecodeError: there are no frames, or too many, or their colors are in a palette of the file.
+      DecodeError: there are no frames, or too many, or their palette is not read.
     """
     context = stream.codec_context
     references = References(context.name, context.extradata)
@@ -182,14 +184,18 @@ def read_table(
     packets = []
     inside = True
     begun = False
+    palette = b""
     for packet in itertools.chain([] if first is None else [first], demuxed):
         if not packet.size:
             continue
         if len(rows) == _MAX_PACKETS:
             raise DecodeError(f"it has more than {_MAX_PACKETS:,} frames")
-        beside = [each.data_type for each in packet.iter_sidedata()]
-        if "palette" in beside:
-            raise DecodeError("its colors are a palette beside the packets, which is not read")
+        beside = {each.data_type: bytes(each) for each in packet.iter_sidedata()}
+        found = beside.get("palette", palette)
+        if found and (context.name not in _BY_PALETTE or (rows and found != palette)):
+            which = f"changes at packet {len(rows)}" if rows else f"is not that of {context.name}"
+            raise DecodeError(f"its colors are a palette beside the packets, which {which}")
+        palette = found
         content = bytes(packet)
         offset = _place(data, packet.pos, content)
         inside = inside and offset >= 0 and "new_extradata" not in beside
@@ -231,6 +237,8 @@ def read_table(
         shown=shown == 1,
         idle=idle == 1,
     )
+    if palette:
+        table = dataclasses.replace(table, codec=dataclasses.replace(table.codec, palette=palette))
     return _that_decode(table, packets, context, references), [] if inside else packets
 
 

@@ -16,7 +16,7 @@ from jaxaug.errors import DecodeError
 
 NONE = np.iinfo(np.int64).min  # of a packet without a time
 _HEAD = struct.Struct("<I")  # the length of the JSON in front of the packets
-_CODEC_BYTES = ("extradata", "message")  # of a codec, in hexadecimal
+_CODEC_BYTES = ("extradata", "message", "palette")  # of a codec, in hexadecimal
 _FLAGS = ("keys", "shown", "idle")  # of a packet, a bit each
 
 
@@ -35,6 +35,7 @@ class Codec:
       chroma_left: chroma of half the size lies on the left of two columns, not between them.
       unordered: the container has times of decoding alone, and frames come in another order.
       message: NAL unit of an encoder with its own standard, in front of where decoding begins.
+      palette: the container's, uint8[256, 4] of (B, G, R, A); empty for none.
     """
 
     name: str = ""
@@ -50,6 +51,7 @@ class Codec:
     chroma_left: bool = False
     unordered: bool = False
     message: bytes = b""
+    palette: bytes = b""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,7 +173,7 @@ class Table:
         (length,) = _HEAD.unpack_from(data)
         start = _HEAD.size + length
         codec, unit, rate = json.loads(data[_HEAD.size : start])
-        codec |= {name: bytes.fromhex(codec[name]) for name in _CODEC_BYTES}
+        codec |= {name: bytes.fromhex(codec.get(name, "")) for name in _CODEC_BYTES}
         codec = Codec(**codec)
         rows = np.frombuffer(zlib.decompress(data[start:]), "<i8").reshape(4, -1)
         times, gaps, sizes, flags = rows

@@ -13,7 +13,7 @@ from jaxaug.decode import decode_video
 from jaxaug.decode.video.container import find_container
 from jaxaug.errors import DecodeError
 from tests.decode.video.fields import copied
-from tests.videos import CONTAINERS, GOPS, kind, video
+from tests.videos import CONTAINERS, GOPS, all_frames, kind, video
 
 
 def sound_only() -> bytes:
@@ -190,16 +190,49 @@ def test_an_encrypted_video_has_a_reason():
         assert reason(encrypted) == "it is encrypted: decrypt it, as by `ffmpeg -decryption_key`"
 
 
-def test_colors_of_a_palette_in_the_file_are_refused():
-    """Packets alone would give them in black."""
+def by_palette(codec, container, palettes, form="pal8"):
+    """Return a video of noise, of a frame for each palette uint8[256, 4]."""
+    rng = np.random.default_rng(0)
     file = io.BytesIO()
-    with av.open(file, "w", "mov") as output:
-        stream = output.add_stream("qtrle", 25)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "gray"
-        frame = av.VideoFrame.from_ndarray(np.full((48, 64), 99, np.uint8), format="gray")
-        output.mux(stream.encode(frame))
+    with av.open(file, "w", container) as output:
+        stream = output.add_stream(codec, 25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, form
+        for number, palette in enumerate(palettes):
+            frame = av.VideoFrame(64, 48, form)
+            frame.planes[0].update(rng.integers(0, 256, 48 * 64, np.uint8).tobytes())
+            if form == "pal8":
+                frame.planes[1].update(palette.tobytes())
+            frame.pts = number
+            output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
-    assert reason(file.getvalue()).startswith("its colors are a palette beside the packets")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "codec, container, form",
+    [("rawvideo", "mov", "gray"), ("qtrle", "mov", "gray"), ("rawvideo", "avi", "pal8")],
+)
+def test_colors_of_a_palette_in_the_container(codec, container, form):
+    """Packets alone would give them in black; grays of QuickTime are one from white to black."""
+    palette = np.random.default_rng(1).integers(0, 256, (256, 4), np.uint8)
+    data = by_palette(codec, container, [palette] * 4, form)
+    expected = np.stack([frame.to_ndarray(format="rgb24") for frame in all_frames(data)])
+    assert len(np.unique(expected)) > 200
+    for numbers in ([0, 1, 2, 3], [2]):  # chroma is rounded on the way, and grays with it
+        found = decode_video(data, frames=numbers)
+        assert np.abs(found - expected[numbers].astype(int)).max() <= 2
+
+
+def test_palettes_that_change_and_those_of_other_codecs_are_refused():
+    palettes = np.random.default_rng(1).integers(0, 256, (2, 256, 4), np.uint8)
+    changes = by_palette("rawvideo", "avi", palettes)
+    assert reason(changes) == (
+        "its colors are a palette beside the packets, which changes at packet 1"
+    )
+    other = by_palette("targa", "mov", palettes)
+    assert reason(other) == (
+        "its colors are a palette beside the packets, which is not that of targa"
+    )
 
 
 def test_times_that_repeat_or_run_backwards_give_each_frame_once():
@@ -229,7 +262,7 @@ def test_samples_that_a_file_cannot_hold_are_refused_before_they_are_listed():
         DecodeError, match=f"claim 10,000,000 samples, more than its {len(claims):,} b"
     ):
         find_container(memoryview(claims))
-    find_container(memoryview(changed(data, (b"stsz", 0, 1), (b"stsz", 4, 3309))))
+    find_container(memoryview(changed(data, (b"stsz", 0, 1), (b"stsz", 4, len(data)))))
     fragmented = video(12, (64, 96), container="mp4:movflags=frag_keyframe+empty_moov")
     start = fragmented.index(b"trun") + 4
     claims = fragmented[:start] + bytes(4) + (10**7).to_bytes(4, "big") + fragmented[start + 8 :]
