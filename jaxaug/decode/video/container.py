@@ -5,9 +5,12 @@ other files and addresses.
 """
 
 import itertools
+import math
 import struct
 from collections.abc import Callable, Iterator
 from functools import partial
+
+import numpy as np
 
 from jaxaug.errors import DecodeError
 
@@ -16,6 +19,7 @@ _MAX_BOXES = 100_000  # looked at; a fragmented hour has thousands
 _MAX_INNER_BOXES = 10 * _MAX_BOXES
 # Boxes that hold tables of samples, or others that do.
 _HOLDERS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf")
+_FRAGMENTS = {b"moof", b"styp", b"sidx"}
 _OF_EACH_SAMPLE = 0xF00  # flags of a "trun" that has numbers of each
 _UNIT_EACH = struct.pack(">I", 1)  # one run of times, of a unit: FFmpeg joins such samples of sound
 _JOINED = 160  # into entries of so many at least
@@ -82,18 +86,58 @@ def _check_boxes(data: memoryview) -> None:
         if start + 8 > len(data):
             break
         size, kind = struct.unpack_from(">I4s", data, start)
-        kinds.add(kind)
         if size == 1 and start + 16 <= len(data):  # a size of 64 bits follows
             size = struct.unpack_from(">Q", data, start + 8)[0]
         elif size == 0:  # up to the end of the file
             size = len(data) - start
-        if size < 8:
-            raise DecodeError(f"its boxes are damaged at byte {start}")
-        _check_end(data, start + size)
+        if not 8 <= size <= len(data) - start:
+            # Players show all frames where those are there, whatever a length claims behind them.
+            whole = b"moov" in kinds and not {kind, *kinds} & _FRAGMENTS
+            if whole and _samples_end(data) <= len(data):
+                break
+            if size < 8:
+                raise DecodeError(f"its boxes are damaged at byte {start}")
+            _check_end(data, start + size)
+        kinds.add(kind)
         start += size
     if b"moov" not in kinds:
         raise DecodeError("it has no 'moov', the table of its frames: it was never finished")
     _check_claims(data)
+
+
+def _samples_end(data: memoryview) -> float:
+    """Return where the last sample ends that the tables of MP4 name; infinity if they are odd."""
+    tracks: list[dict[bytes, memoryview]] = [{}]
+    for kind, content in itertools.islice(_boxes_below(data), _MAX_INNER_BOXES):
+        if kind == b"trak":
+            tracks.append({})
+        tracks[-1][kind] = content
+    return max(map(_track_end, tracks[1:]), default=math.inf)
+
+
+def _track_end(tables: dict[bytes, memoryview]) -> float:
+    """Return where the samples of a track end: ISO 14496-12 sections 8.7.3 to 8.7.5."""
+    nothing = memoryview(bytes(12))
+    sizes, runs = (tables.get(kind, nothing) for kind in (b"stsz", b"stsc"))
+    number, kind = (">u8", b"co64") if b"co64" in tables else (">u4", b"stco")
+    chunks = _rows(tables.get(kind, nothing)[8:], number, 1)[:, 0]
+    runs = _rows(runs[8:], ">u4", 3)
+    lengths = _rows(sizes[12:], ">u4", 1)[:, 0]
+    firsts = np.append(runs[:, 0], len(chunks) + 1)
+    if not len(chunks) or any(sizes[4:8]) or firsts[0] != 1 or (np.diff(firsts) < 1).any():
+        return math.inf
+    behind = np.cumsum(np.repeat(runs[:, 1], np.diff(firsts)))  # the last sample of each chunk
+    if behind[-1] > len(lengths) or (chunks < 0).any():  # offsets of 64 bits
+        return math.inf
+    ends = np.append(0, np.cumsum(lengths))
+    return int((chunks + np.diff(ends[behind], prepend=0)).max())
+
+
+def _rows(content: memoryview, number: str, columns: int) -> np.ndarray:
+    """Return the whole rows of a table, int64[n, columns]."""
+    size = columns * np.dtype(number).itemsize
+    found = np.frombuffer(content[: len(content) // size * size], number)
+    return found.reshape(-1, columns).astype(np.int64)
 
 
 def _check_claims(data: memoryview) -> None:

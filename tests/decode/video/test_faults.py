@@ -91,6 +91,56 @@ def test_a_container_of_parts_is_bad_wherever_it_is_cut(name):
         assert "cut" in told or "never finished" in told
 
 
+def tables_first(data, mdat_more=0):
+    """Return an MP4 with its "moov" before its "mdat", which claims so many bytes more."""
+    moov, mdat = (data.index(name) - 4 for name in (b"moov", b"mdat"))
+    table = bytearray(data[moov:])
+    start = table.index(b"stco") + 8  # the number of chunks, ISO 14496-12 section 8.7.5
+    for at in range(start + 4, start + 4 + 4 * int.from_bytes(table[start : start + 4], "big"), 4):
+        table[at : at + 4] = (int.from_bytes(table[at : at + 4], "big") + len(table)).to_bytes(4)
+    size = (moov - mdat + mdat_more).to_bytes(4, "big")
+    return data[:mdat] + bytes(table) + size + data[mdat + 4 : moov]
+
+
+def test_lengths_of_boxes_behind_all_samples_do_not_matter():
+    data = kind("h264")
+    expected = decode_video(data)
+    noise = np.random.default_rng(0).integers(1, 256, 100, np.uint8).tobytes()
+    for form in (
+        tables_first(data, 100),
+        tables_first(data, 10**9),
+        tables_first(data) + noise,
+        data + noise,
+        data + (1000).to_bytes(4, "big") + b"free" + bytes(10),
+        data + (3).to_bytes(4, "big") + b"free" + bytes(10),
+    ):
+        np.testing.assert_array_equal(decode_video(form), expected)
+
+
+def test_a_file_without_its_last_samples_is_cut_whatever_its_boxes_say():
+    whole = tables_first(kind("h264"), 100)
+    first = whole.index(b"mdat") + 4
+    for end in [*range(first, len(whole), 50), len(whole) - 1]:
+        with pytest.raises(DecodeError, match="the file is cut"):
+            find_container(memoryview(whole[:end]))
+    find_container(memoryview(whole))
+    for name, place, number in [
+        (b"stsz", 8, 10**6),
+        (b"stco", 4, 10**6),
+        (b"stsc", 8, 10**6),
+        (b"stsc", 4, 2),
+        (b"stsz", 0, 7),
+    ]:
+        with pytest.raises(DecodeError, match="the file is cut"):
+            find_container(memoryview(changed(whole, (name, place, number))))
+
+
+def test_a_fragment_that_is_cut_may_have_been_followed_by_others():
+    data = video(12, (64, 96), container="mp4:movflags=frag_keyframe+empty_moov")
+    with pytest.raises(DecodeError, match="the file is cut"):
+        find_container(memoryview(data + b"\0\0\1\0mdat"))
+
+
 def test_parts_that_are_none_are_damage():
     for name in ("vp8 ogg", "mpeg2 ps", "wmv"):
         assert "damaged at byte" in reason(kind(name) + bytes(100)), name
