@@ -54,6 +54,9 @@ class Video(ColumnDecoder):
     `start` counts from there; numbers and times are those of the file. Only the packets that these
     frames need are decoded. Needs PyAV, the extra "video".
 
+    Chroma is interpolated as that of progressive frames: of interlaced 4:2:0 its colors mix with
+    those of the other field where things move.
+
     Args:
       frames: T, of a clip.
       stride: frames from one of a clip to the next; None for 4, or where `fps` is given.
