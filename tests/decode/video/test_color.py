@@ -59,6 +59,20 @@ def test_within_three_levels_of_swscale(name):
     assert np.abs(found.astype(int) - expected).max() <= 3
 
 
+def test_odd_sides_are_those_of_the_picture_as_it_is_coded():
+    """Which is even; swscale spreads the chroma of an odd one over its pixels."""
+    odd = all_frames(kind("odd"))[11]
+    height, width = odd.height, odd.width
+    even = av.VideoFrame(width + width % 2, height + height % 2, "yuv420p")
+    for plane, source in zip(even.planes, odd.planes):
+        values = np.frombuffer(source, np.uint8).reshape(source.height, -1)[:, : source.width]
+        more = ((0, plane.height - source.height), (0, plane.line_size - source.width))
+        plane.update(np.pad(values, more, mode="edge").tobytes())
+    expected = even.reformat(format="rgb24", interpolation=EXACT).to_ndarray()[:height, :width]
+    found = decode_video(kind("odd"), frames=[11])[0]
+    assert np.abs(found.astype(int) - expected).max() <= 3
+
+
 @pytest.mark.parametrize("name", ["h264", "hevc", "vp9", "odd", "4:2:2", "full range"])
 def test_colors_are_those_that_were_encoded(name):
     frames = decode_video(kind(name), frames=[0, 17])
