@@ -5,6 +5,8 @@ import ctypes
 import functools
 import io
 import re
+import threading
+import time
 from types import SimpleNamespace
 
 import jax
@@ -334,8 +336,28 @@ def test_damaged_videos_are_bad_for_the_same_reasons(engines):
     assert reasons[0].keys() == {0, 2}
 
 
+def test_threads_start_beside_what_their_maker_does_next(engines, monkeypatch):
+    compiled, made, started = loop.compiled(), threading.Event(), []
+
+    def compile():
+        started.append(made.wait(60))
+        return compiled
+
+    monkeypatch.setattr(loop, "compiled", compile)
+    backend = on_engines(fitted((48, 64)))
+    made.set()
+    backend._gpus[0].submit(lambda row: None, 0).result(60)  # behind what was begun before
+    deadline = time.monotonic() + 60
+    while engines.device.streams < 6 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert engines.device.streams == 6 and started == [True]
+    backend.close()
+    assert not engines.device.memory and engines.device.streams == 0
+
+
 def test_a_session_is_kept_for_all_sizes_and_closing_frees_everything(engines, monkeypatch):
-    monkeypatch.setattr(nvdec_frames, "_THREADS_PER_ENGINE", 0.5)  # one thread in all
+    monkeypatch.setattr(nvdec_frames, "_THREADS_PER_ENGINE", 1)
+    engines.engines = 1
     description = fitted((32, 32), frames=2)
     files = [video(6, size) for size in ((96, 128), (48, 64), (64, 48), (48, 64), (96, 128))]
     backend = on_engines(description)

@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxaug._typing import Device
 from jaxaug.decode.image.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
-from jaxaug.decode.native import cuda, libnvcuvid
+from jaxaug.decode.native import cuda, libnvcuvid, nvcuvid_loop
 from jaxaug.decode.native.libnvcuvid import CuvidError
 from jaxaug.decode.video.host import PLANES, Shown, write_frames
 from jaxaug.decode.video.nvdec.bitstream import Bitstream
@@ -333,6 +333,11 @@ class _Gpu:
         self._workers: list[Worker] = []
         count = engine_count() * _THREADS_PER_ENGINE
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="jaxaug-nvdec")
+        # Beside what the caller does until the first batch: a Loader compiles. A C compiler is
+        # started once, not by each thread, and all of them wait for it, so that each has a start.
+        callbacks = self._pool.submit(nvcuvid_loop.compiled)
+        for _ in range(count):
+            self._pool.submit(self._start, callbacks)
 
     @property
     def bytes_held(self) -> int:
@@ -361,6 +366,10 @@ class _Gpu:
     def submit(self, function: Callable[[int], T], row: int) -> "Future[T]":
         """Call a function in one of the threads."""
         return self._pool.submit(function, row)
+
+    def _start(self, callbacks: "Future[Any]") -> None:
+        callbacks.result()
+        self.worker()  # an error is raised when a row wants it
 
     def worker(self) -> Worker:
         """Return the worker of this thread, one of the pool's."""
