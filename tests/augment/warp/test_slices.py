@@ -46,14 +46,12 @@ def sequential(chain, keys, sample):
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_part_gives_what_the_whole_canvas_gives(name, monkeypatch):
     chain = A.Compose([CHAINS[name], A.ToFloat()])
-    whole = sequential(chain, KEYS, samples())["image"]
     monkeypatch.setattr(slices, "_MIN_PIXELS", 0)
     part = sequential(chain, KEYS, samples(rest=255))["image"]
-    at_once = jax.jit(jax.vmap(chain))(KEYS, samples())["image"]
+    whole = jax.jit(jax.vmap(chain))(KEYS, samples())["image"]  # at once, of all of the canvas
 
-    # Three programs; with XLA's optimizations their bits are equal.
+    # Two programs; with XLA's optimizations their bits are equal.
     np.testing.assert_allclose(part, whole, atol=3e-5)
-    np.testing.assert_allclose(part, at_once, atol=3e-5)
 
 
 def test_each_image_reads_the_smallest_part_that_holds_it(monkeypatch):
