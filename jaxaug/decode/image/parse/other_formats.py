@@ -34,7 +34,9 @@ _MAX_TEXT = 2**20  # bytes of a color profile, or before the pixels, that Pillow
 _CHUNK = struct.Struct(">I4s")
 _CHECKSUM = struct.Struct(">I")
 _AVIF_BRANDS = {b"avif", b"avis"}
-_HEIF_BRANDS = {b"mif1", b"msf1"}  # of the container alone
+_HEIF_BRANDS = {b"mif1", b"mif2", b"msf1"}  # of the container alone
+_HEVC_ITEM = b"hvc1"  # the type of an image of HEIC, in the box of items
+_ITEMS_END = 4096  # bytes of a file within which that box begins
 _HEIC_BRANDS = {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"hevm", b"hevs"}
 _MINI_BRAND = b"mif3"  # ISO/IEC 23008-12, low-overhead images
 _TGA_FOOTER = b"TRUEVISION-XFILE.\0"
@@ -94,7 +96,9 @@ def _heif_format(data: memoryview | bytes) -> str | None:
             return "AVIF"
         if brand in _HEIC_BRANDS:
             return "HEIC"
-    return "AVIF" if brands[0] in _HEIF_BRANDS else None
+    if brands[0] not in _HEIF_BRANDS:
+        return None
+    return "HEIC" if _HEVC_ITEM in bytes(data[:_ITEMS_END]) else "AVIF"
 
 
 def is_like_tga(head: bytes) -> bool:

@@ -247,6 +247,18 @@ def test_low_overhead_heif_is_known_by_its_version():
         assert format_of(b"\0\0\0\x10ftypmif3" + brand + b"\0\0\0\x20mini") == name
 
 
+@pytest.mark.parametrize("brand", [b"mif1", b"mif2"])
+def test_heic_whose_brands_name_the_container_alone_is_known_by_its_images(brand):
+    file = io.BytesIO()
+    image = pillow_heif.from_pillow(PIL.Image.fromarray(picture(0, 24, 32)))
+    image.save(file, quality=90)
+    data = file.getvalue()
+    size = int.from_bytes(data[:4], "big")
+    bare = data[:8] + brand + data[12:16] + b"mif1" * ((size - 16) // 4) + data[size:]
+    assert format_of(bare) == "HEIC"
+    np.testing.assert_array_equal(decode_image(bare), decode_image(data))
+
+
 @pytest.mark.parametrize("mode, channels", [("rgb", "rgb"), ("gray", "gray"), ("unchanged", 3)])
 def test_one_image_at_full_depth(mode, channels):
     image = levels(16, 9, 14, 3)
