@@ -8,6 +8,7 @@ import shutil
 import threading
 import zlib
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ import numpy as np
 
 import jaxaug
 from jaxaug.decode._cpus import usable_cpus
+from jaxaug.iterators.loader import staging
 from jaxaug.iterators.loader.device_places import RecordPlaces
 from jaxaug.iterators.loader.kept import KEPT, RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
 from jaxaug.iterators.loader.row_slots import RowSlots, used_bytes
 from jaxaug.iterators.loader.rows import ROW_NAMES, RowPacking, RowSchema
+from jaxaug.iterators.loader.tight_rows import RowSpread
 from jaxaug.iterators.sources.protocol import Source
 from jaxaug.iterators.sources.stamps import stamps_of
 from jaxaug.sharding._assemble import RowLayout
@@ -73,16 +76,23 @@ class HostStore(RecordStore):
             [jax.ShapeDtypeStruct((room, *row.shape), row.dtype) for row in each],
             [extent is not None for extent in extents],
         )
+        self._spreads = [
+            RowSpread(row, layout) if slots.tight and RowSpread.suits(row, layout) else None
+            for row, slots in zip(each, self._slots)
+        ]
         self._threads = min(_THREADS, usable_cpus())
+        self._staging = staging.Staging(layout) if staging.suits(layout) else None
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="jaxaug-gather")
 
     def take(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> Any:
         values = self._values_at(np.where(valid, self._places_of(indices), 0))
         host, device = self._rows.split(values | self._rows.names(read, indices, valid))
-        return jax.device_put((device, self._packing.pack(host)), self._layout.split)
+        return self._sent((device, self._packing.pack(host)))
 
     def close(self) -> None:
         self._slots = []
+        if self._staging is not None:
+            self._staging.close()
         self._pool.shutdown()
 
     def write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
@@ -103,29 +113,63 @@ class HostStore(RecordStore):
         """Return the values of rows; those that are used in full tell the extents of the others."""
         full = [None if each.tight else self._gathered(each, places, None) for each in self._slots]
         extents = self._tree.flatten_up_to(self._rows.extents(self._tree.unflatten(full)))
-        found = [
-            self._gathered(slots, places, extent) if slots.tight else column
-            for slots, column, extent in zip(self._slots, full, extents)
-        ]
-        return self._tree.unflatten(found)
+        for number, (slots, spread) in enumerate(zip(self._slots, self._spreads)):
+            if slots.tight:
+                found = (slots, places, extents[number])
+                full[number] = self._spread(spread, *found) if spread else self._gathered(*found)
+        return self._tree.unflatten(full)
 
     def _gathered(
         self, slots: RowSlots, places: np.ndarray, extents: np.ndarray | None
     ) -> np.ndarray:
-        """Return rows of a column, copied by several threads where they are many bytes."""
-        rows = slots.empty(len(places))
-        count = min(self._threads, rows.nbytes // _THREAD_BYTES)
+        """Return rows of a column."""
+        rows = self._empty(slots, len(places))
 
         def copy(part: slice) -> None:
             slots.read(places[part], None if extents is None else extents[part], rows[part])
 
-        if count < 2:
+        self._copy_in_threads(copy, len(places), rows.nbytes)
+        return rows
+
+    def _spread(
+        self, spread: RowSpread, slots: RowSlots, places: np.ndarray, extents: np.ndarray
+    ) -> jax.Array:
+        """Return rows of a column on the devices, to which goes what is used of them."""
+        starts, ends, room = spread.places(extents)
+        values = self._staged((room,), slots.rows.dtype)
+
+        def copy(part: slice) -> None:
+            for place, start, end in zip(places[part], starts[part], ends[part]):
+                values[start:end] = slots.first(place, end - start)
+
+        self._copy_in_threads(copy, len(places), values.nbytes)
+        return spread.rows(*self._sent((values, extents.astype(np.int32))))
+
+    def _copy_in_threads(self, copy: Callable[[slice], None], count: int, size: int) -> None:
+        """Copy `count` rows, in parts by several threads where they are many bytes."""
+        threads = min(self._threads, size // _THREAD_BYTES)
+        if threads < 2:
             copy(slice(None))
-            return rows
-        bounds = np.linspace(0, len(places), count + 1).astype(int).tolist()
+            return
+        bounds = np.linspace(0, count, threads + 1).astype(int).tolist()
         parts = [slice(*each) for each in itertools.pairwise(bounds)]
         deque(self._pool.map(copy, parts), maxlen=0)
-        return rows
+
+    def _empty(self, slots: RowSlots, count: int) -> np.ndarray:
+        """Return rows to read to, which are zeros where they are tight."""
+        if slots.tight or self._staging is None or slots.rows[:1].nbytes < staging.MIN_ROW_BYTES:
+            return slots.empty(count)
+        return self._staging.rows((count, *slots.rows.shape[1:]), slots.rows.dtype)
+
+    def _sent(self, arrays: Any) -> Any:
+        """Return a tree of arrays on the devices."""
+        if self._staging is not None:
+            return self._staging.copy(arrays)
+        return jax.device_put(arrays, self._layout.split)
+
+    def _staged(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Return an array to read to, page-locked where that is of use."""
+        return np.empty(shape, dtype) if self._staging is None else self._staging.rows(shape, dtype)
 
     def _places_of(self, indices: np.ndarray) -> np.ndarray:
         """Return the places of records in the columns."""

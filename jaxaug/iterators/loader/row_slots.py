@@ -91,6 +91,10 @@ class RowSlots:
             slot = slot[: math.prod([*known.tolist(), *sides[extents.shape[1] :]])]
         return slot.view(np.uint8)
 
+    def first(self, place: int, count: int) -> np.ndarray:
+        """Return the first values of a slot, [count]."""
+        return self._slot(place)[:count]
+
     def _slot(self, place: int) -> np.ndarray:
         return self.rows[place : place + 1].reshape(-1)
 

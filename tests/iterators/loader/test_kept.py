@@ -39,6 +39,8 @@ from jaxaug.iterators.loader import (
     kept,
     mixed_store,
     plan,
+    staging,
+    tight_rows,
     tiles,
 )
 from jaxaug.iterators.loader.device_places import RecordPlaces, plan_moves
@@ -874,6 +876,46 @@ def test_rows_are_gathered_by_several_threads(keep, monkeypatch):
     assert_same_batches(annotated(jpegs(N)), keep, last_batch="pad")
     names = [thread.name for thread in threading.enumerate()]
     assert not [name for name in names if name.startswith("jaxaug-gather")]
+
+
+def watched(monkeypatch, owner, name):
+    """Return the list of what a method will have returned."""
+    method = getattr(owner, name)
+    returned = []
+
+    def call(*args):
+        returned.append(method(*args))
+        return returned[-1]
+
+    monkeypatch.setattr(owner, name, call)
+    return returned
+
+
+@pytest.mark.parametrize("keep", ["host", "disk", "device:0.4"], indirect=True)
+def test_arrays_that_go_through_page_locked_memory_are_the_same(keep, monkeypatch):
+    """As on GPUs; on CPUs it is memory like any other."""
+    lent = watched(monkeypatch, staging.Staging, "rows")
+    monkeypatch.setattr(staging, "suits", lambda layout: True)
+    pixels = np.random.default_rng(5).integers(0, 256, (N, 30, 20, 3)).astype(np.uint8)
+    options = {"last_batch": "pad", "sharding": devices(1)}
+    assert_same_batches(InMemory(pixels, {"label": np.arange(N)}), keep, count=30, **options)
+    assert len({id(each) for each in lent}) < len(lent)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("keep", ["host", "disk", "device:0.4"], indirect=True)
+@pytest.mark.filterwarnings("ignore:.*could not be decoded")
+def test_rows_that_are_sent_as_what_they_use_are_the_same(keep, count, monkeypatch):
+    """As on GPUs."""
+    monkeypatch.setattr(tight_rows, "_PADS", "none")
+    monkeypatch.setattr(staging, "suits", lambda layout: len(layout.devices) == 1)
+    sent = watched(monkeypatch, tight_rows.RowSpread, "places")
+    images = varied()
+    images[5] = b"no image"
+    source = InMemory(images, {"label": np.arange(N)})
+    options = {"decode": Image(canvas=(43, 59)), "on_error": "mask", "last_batch": "pad"}
+    assert_same_batches(source, keep, sharding=devices(count), **options)
+    assert max(room for _, _, room in sent) < 8 * 43 * 59 * 3
 
 
 def test_free_bytes_are_those_of_the_fullest_device(monkeypatch):

@@ -1,0 +1,99 @@
+"""Rows that are sent to the devices as what is used of them, and spread there."""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.sharding import PartitionSpec
+
+from jaxaug._mesh_context import no_mesh
+from jaxaug.sharding._assemble import RowLayout
+
+_PADS = "cpu"  # where a copy costs little, and a gather of single values much
+_LEAST = 4096  # bytes of a row
+_PARTS = 8  # room is made in eighths of whole rows, so that few programs are compiled
+
+_SPLIT = PartitionSpec("batch")
+
+
+class RowSpread:
+    """How rows of an array are sent.
+
+    Args:
+      row: the shape and dtype of a row.
+      layout: the devices, each of which gets an equal share of the rows.
+    """
+
+    def __init__(self, row: jax.ShapeDtypeStruct, layout: RowLayout):
+        self._row = row
+        self._layout = layout
+        self._parts: dict[int, int] = {}
+        self._compiled: dict[tuple[int, int], Callable[..., Array]] = {}
+
+    @staticmethod
+    def suits(row: jax.ShapeDtypeStruct, layout: RowLayout) -> bool:
+        """Return True where rows are worth it, and their values have numbers of 32 bits."""
+        size = math.prod(row.shape)
+        large = size * np.dtype(row.dtype).itemsize >= _LEAST
+        return layout.devices[0].platform != _PADS and large and len(layout.rows) * size < 2**31
+
+    def places(self, extents: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return where what rows use begins and ends, int64[n] twice, and the room for all."""
+        sizes = extents.astype(np.int64).prod(1) * math.prod(self._row.shape[extents.shape[1] :])
+        sizes = sizes.reshape(len(self._layout.devices), -1)
+        ends = sizes.cumsum(1)
+        room = self._room(sizes.shape[1], int(ends[:, -1].max()))
+        ends += room * np.arange(len(ends))[:, None]
+        return (ends - sizes).reshape(-1), ends.reshape(-1), room * len(ends)
+
+    def _room(self, rows: int, used: int) -> int:
+        """Return how many values are sent of rows of a device, at least those that are used."""
+        whole = rows * math.prod(self._row.shape)
+        parts = max(self._parts.get(rows, 1), -(-_PARTS * used // whole))
+        self._parts[rows] = parts
+        return -(-whole * parts // _PARTS)
+
+    def rows(self, values: Array, extents: Array) -> Array:
+        """Return rows [n, ...] on the devices, zeros where they are not used.
+
+        Args:
+          values: what is used of them, at the `places`.
+          extents: int32[n, k], how far each is used in its first k sides.
+        """
+        key = len(values), len(extents)
+        if key not in self._compiled:
+            mapped = jax.shard_map(
+                self._spread,
+                mesh=self._layout.replicated.mesh,
+                in_specs=(_SPLIT, _SPLIT),
+                out_specs=_SPLIT,
+                check_vma=False,
+            )
+            with no_mesh(), jax.disable_jit(False):
+                self._compiled[key] = jax.jit(mapped).lower(values, extents).compile()
+        return self._compiled[key](values, extents)
+
+    def _spread(self, values: Array, extents: Array) -> Array:
+        shape = (len(extents), *self._row.shape)
+        sides = extents.astype(np.uint32)
+        sizes = sides.prod(1, dtype=np.uint32) * np.uint32(math.prod(shape[1 + sides.shape[1] :]))
+        numbers = jnp.zeros(shape, np.uint32)
+        used = jnp.ones(shape, bool)
+        for axis, side in enumerate(self._row.shape):
+            place = lax.broadcasted_iota(np.uint32, shape, 1 + axis)
+            known = np.uint32(side)
+            if axis < sides.shape[1]:
+                known = _like(sides[:, axis], numbers)
+                used &= place < known
+            numbers = numbers * known + place
+        numbers += _like(sizes.cumsum(dtype=np.uint32) - sizes, numbers)
+        found = values.at[jnp.where(used, numbers, 0)].get(mode="clip")
+        return jnp.where(used, found, 0)
+
+
+def _like(values: Array, array: Array) -> Array:
+    """Return a value for each row with as many axes as an array."""
+    return values.reshape(-1, *[1] * (array.ndim - 1))
