@@ -31,6 +31,9 @@ from jaxaug.sharding._assemble import RowLayout
 
 _FUSES = "cpu"  # where no barrier holds: a gather in the same call would be fused, and round
 
+# Whose words go to the device together: XLA takes 2 s for a program that gives 256 arrays.
+_MAX_CALLS = 16
+
 _SPLIT = PartitionSpec("batch")
 
 
@@ -278,7 +281,7 @@ class DeviceStore(RecordStore):
 
     def _compile_words(self, shape: jax.ShapeDtypeStruct) -> tuple[Any, Callable[..., Any]]:
         """Return the shape of the words of several calls, and words -> those of each call."""
-        calls = max(1, MAX_POSITIONS // shape.shape[0])
+        calls = min(max(1, MAX_POSITIONS // shape.shape[0]), _MAX_CALLS)
         words = _uint32(calls * shape.shape[0], *shape.shape[1:])
         split = functools.partial(jax.numpy.split, indices_or_sections=calls)
         return words, self._compile(split, (words,), (_SPLIT,))

@@ -1038,7 +1038,7 @@ def test_nothing_moves_unasked(keep, count):
     jax.config.update("jax_transfer_guard", "disallow")
     try:
         with Loader(source, 2, sharding=devices(count), keep=keep) as loader:
-            for _ in loader.steps(8):
+            for _ in loader.steps(16):  # behind the first, records stay where they are
                 pass
             with jax.transfer_guard("disallow_explicit" if keep == "device" else "disallow"):
                 for _ in loader.steps(8):
