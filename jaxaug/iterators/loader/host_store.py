@@ -111,13 +111,15 @@ class HostStore(RecordStore):
 
     def _values_at(self, places: np.ndarray) -> Any:
         """Return the values of rows; those that are used in full tell the extents of the others."""
-        full = [None if each.tight else self._gathered(each, places, None) for each in self._slots]
-        extents = self._tree.flatten_up_to(self._rows.extents(self._tree.unflatten(full)))
+        values: list[Any] = [
+            None if each.tight else self._gathered(each, places, None) for each in self._slots
+        ]
+        extents = self._tree.flatten_up_to(self._rows.extents(self._tree.unflatten(values)))
         for number, (slots, spread) in enumerate(zip(self._slots, self._spreads)):
             if slots.tight:
                 found = (slots, places, extents[number])
-                full[number] = self._spread(spread, *found) if spread else self._gathered(*found)
-        return self._tree.unflatten(full)
+                values[number] = self._spread(spread, *found) if spread else self._gathered(*found)
+        return self._tree.unflatten(values)
 
     def _gathered(
         self, slots: RowSlots, places: np.ndarray, extents: np.ndarray | None

@@ -78,9 +78,9 @@ class _Buffer:
     def __init__(self, array: jax.Array):
         self.array = jax.block_until_ready(array)
         memory = (ctypes.c_uint8 * array.nbytes).from_address(array.unsafe_buffer_pointer())
-        self.rows = np.frombuffer(memory, array.dtype).reshape(array.shape)
+        self.rows = np.ctypeslib.as_array(memory).view(array.dtype).reshape(array.shape)
         self.is_lent = True
-        self.copied: jax.Array | None = None
+        self.copied: Any = None
 
     def suits(self, shape: tuple[int, ...], dtype: Any) -> bool:
         return self.rows.shape == shape and self.rows.dtype == dtype
