@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 
 from jaxaug._typing import Scalar
+from jaxaug.augment._xla import rounded
 
 
 class Matrix(NamedTuple):
@@ -145,7 +146,7 @@ def inverse(matrix: Matrix) -> Matrix:
         (d, h, e, g), (b, g, a, h), (a, e, b, d),
     )
     # fmt: on
-    adjugate = [_sub(_mul(p, q), _mul(r, s)) for p, q, r, s in minors]
+    adjugate = [_sub(_product(p, q), _product(r, s)) for p, q, r, s in minors]
     if matrix.affine:
         return Matrix(*(_div(entry, adjugate[8]) for entry in adjugate))._replace(w1=1.0)
     # Dividing by the determinant keeps the third coordinate positive in front of the horizon.
@@ -261,6 +262,12 @@ def _mul(a, b):
     if _is(a, 0.0) or _is(b, 0.0):
         return 0.0
     return b if _is(a, 1.0) else a if _is(b, 1.0) else a * b
+
+
+def _product(a, b):
+    """Return a product whose bits do not depend on what is added to it."""
+    value = _mul(a, b)
+    return value if is_static(value) else rounded(value)
 
 
 def _add(a, b):
