@@ -1,13 +1,12 @@
 """The report of `python -m jaxaug doctor`."""
 
-import importlib.metadata
 import os
 from collections.abc import Iterator
 
 import jax
 
 import jaxaug
-from jaxaug._install import install_command, install_gpu_command
+from jaxaug._install import install_command, install_gpu_command, installed_versions
 from jaxaug.augment._xla import cpu_advice
 from jaxaug.decode import Decoder
 from jaxaug.iterators.loader.cpu_threads import deadlock_note
@@ -59,11 +58,9 @@ def report() -> Iterator[tuple[str, str]]:
         yield from (("jax", each) for each in advice if each is not None)
     if jax.default_backend() == "gpu":
         yield from _nvidia()
-    for package, use in _OPTIONAL.items():
-        try:
-            yield package, importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            yield package, f"missing; for {use}"
+    for package, version in installed_versions(*_OPTIONAL).items():
+        missing = version == "missing"
+        yield package, f"missing; for {_OPTIONAL[package]}" if missing else version
 
 
 def _keep() -> str:

@@ -23,7 +23,7 @@ from jaxaug.iterators.loader.device_places import RecordPlaces
 from jaxaug.iterators.loader.kept import KEPT, RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
 from jaxaug.iterators.loader.row_slots import RowSlots, used_bytes
-from jaxaug.iterators.loader.rows import ROW_NAMES, RowPacking, RowSchema
+from jaxaug.iterators.loader.rows import MAX_COLUMN_BYTES, ROW_NAMES, RowPacking, RowSchema
 from jaxaug.iterators.loader.tight_rows import RowSpread
 from jaxaug.iterators.sources.protocol import Source
 from jaxaug.iterators.sources.stamps import stamps_of
@@ -159,9 +159,9 @@ class HostStore(RecordStore):
 
     def _empty(self, slots: RowSlots, count: int) -> np.ndarray:
         """Return rows to read to, which are zeros where they are tight."""
-        if slots.tight or self._staging is None or slots.rows[:1].nbytes < staging.MIN_ROW_BYTES:
+        if slots.tight or slots.rows[:1].nbytes <= MAX_COLUMN_BYTES:  # which others are packed with
             return slots.empty(count)
-        return self._staging.rows((count, *slots.rows.shape[1:]), slots.rows.dtype)
+        return self._staged((count, *slots.rows.shape[1:]), slots.rows.dtype)
 
     def _sent(self, arrays: Any) -> Any:
         """Return a tree of arrays on the devices."""

@@ -68,7 +68,7 @@ class RowSlots:
                 part = row[_sides(extent)]
                 if file is not None:
                     _reserve(file, place * row.nbytes, part.nbytes)
-                self._slot(place)[: part.size] = part.reshape(-1)
+                self.first(place, part.size)[:] = part.reshape(-1)
 
     def read(self, places: np.ndarray, extents: np.ndarray | None, out: np.ndarray) -> None:
         """Read rows as they were written; `out` is zeros where they are tight."""
@@ -78,7 +78,7 @@ class RowSlots:
             return
         for place, row, extent in zip(places.tolist(), out, extents):
             part = row[_sides(extent)]
-            part[...] = self._slot(place)[: part.size].reshape(part.shape)
+            part[...] = self.first(place, part.size).reshape(part.shape)
 
     def used(self, place: int, extents: np.ndarray | None) -> np.ndarray:
         """Return the bytes uint8[n] of a row, as far as its `extents` [1, k] say."""

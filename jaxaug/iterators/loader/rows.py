@@ -22,7 +22,7 @@ from jaxaug.iterators.loader.reader import ReadBatch
 ROW_NAMES = ("words", "valid", "index")  # what a row has beside values, see `RowSchema.names`
 
 # A column of more bytes in each row, such as masks, travels alone: packing copies it once more.
-_MAX_COLUMN_BYTES = 1024
+MAX_COLUMN_BYTES = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,7 +253,7 @@ class RowPacking:
     def __init__(self, columns: Any):
         leaves, self._tree = jax.tree.flatten(columns)
         row_bytes = [math.prod(leaf.shape[1:]) * np.dtype(leaf.dtype).itemsize for leaf in leaves]
-        self._is_alone = [size > _MAX_COLUMN_BYTES for size in row_bytes]
+        self._is_alone = [size > MAX_COLUMN_BYTES for size in row_bytes]
         self._is_packed = [not is_alone for is_alone in self._is_alone]
         small = enumerate(compress(leaves, self._is_packed))
         large = compress(leaves, self._is_alone)

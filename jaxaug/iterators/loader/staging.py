@@ -9,8 +9,6 @@ import numpy as np
 
 from jaxaug.sharding._assemble import RowLayout
 
-MIN_ROW_BYTES = 1025  # smaller columns are packed into one, which copies them once more
-
 
 def suits(layout: RowLayout) -> bool:
     """Return True where rows go through page-locked memory: on one GPU."""

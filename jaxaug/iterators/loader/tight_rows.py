@@ -6,10 +6,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jax.sharding import PartitionSpec
 
 from jaxaug._mesh_context import no_mesh
+from jaxaug.iterators.loader.tiles import numbered
 from jaxaug.sharding._assemble import RowLayout
 
 _PADS = "cpu"  # where a copy costs little, and a gather of single values much
@@ -77,23 +78,10 @@ class RowSpread:
         return self._compiled[key](values, extents)
 
     def _spread(self, values: Array, extents: Array) -> Array:
-        shape = (len(extents), *self._row.shape)
         sides = extents.astype(np.uint32)
-        sizes = sides.prod(1, dtype=np.uint32) * np.uint32(math.prod(shape[1 + sides.shape[1] :]))
-        numbers = jnp.zeros(shape, np.uint32)
-        used = jnp.ones(shape, bool)
-        for axis, side in enumerate(self._row.shape):
-            place = lax.broadcasted_iota(np.uint32, shape, 1 + axis)
-            known = np.uint32(side)
-            if axis < sides.shape[1]:
-                known = _like(sides[:, axis], numbers)
-                used &= place < known
-            numbers = numbers * known + place
-        numbers += _like(sizes.cumsum(dtype=np.uint32) - sizes, numbers)
+        rest = np.uint32(math.prod(self._row.shape[sides.shape[1] :]))
+        sizes = sides.prod(1, dtype=np.uint32) * rest
+        first = sizes.cumsum(dtype=np.uint32) - sizes
+        numbers, used = numbered(first, sides, self._row.shape)
         found = values.at[jnp.where(used, numbers, 0)].get(mode="clip")
         return jnp.where(used, found, 0)
-
-
-def _like(values: Array, array: Array) -> Array:
-    """Return a value for each row with as many axes as an array."""
-    return values.reshape(-1, *[1] * (array.ndim - 1))

@@ -1,6 +1,7 @@
 """Rows of an array as tiles, of which those alone are kept that a row uses."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -92,16 +93,29 @@ class Tiling:
 
     def _numbers(self, first: Array, extents: Array) -> tuple[Array, Array]:
         """Return the numbers of all tiles of rows, uint32[n, *grid], and which are used."""
-        shape = (len(first), *self._grid)
         grids = (extents.astype(np.uint32) + np.uint32(_SIDE - 1)) // np.uint32(_SIDE)
-        numbers = jnp.zeros(shape, np.uint32)
-        used = jnp.ones(shape, bool)
-        for axis in range(1, len(shape)):
-            place = lax.broadcasted_iota(np.uint32, shape, axis)
-            count = _like(grids[:, axis - 1], numbers)
-            numbers = numbers * count + place
+        return numbered(first, grids, self._grid)
+
+
+def numbered(first: Array, counts: Array, sides: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return the numbers of all places of rows, uint32[n, *sides], and which are used.
+
+    Args:
+      first: uint32[n], the number of each row's first place.
+      counts: uint32[n, k], how many places it uses along its first k sides, all along the others.
+      sides: of a row.
+    """
+    shape = (len(first), *sides)
+    numbers = jnp.zeros(shape, np.uint32)
+    used = jnp.ones(shape, bool)
+    for axis, side in enumerate(sides):
+        place = lax.broadcasted_iota(np.uint32, shape, 1 + axis)
+        count: Any = np.uint32(side)
+        if axis < counts.shape[1]:
+            count = _like(counts[:, axis], numbers)
             used &= place < count
-        return numbers + _like(first, numbers), used
+        numbers = numbers * count + place
+    return numbers + _like(first, numbers), used
 
 
 def _like(values: Array, array: Array) -> Array:
