@@ -12,7 +12,6 @@ from jaxaug._typing import Features, Values
 from jaxaug.decode import Boxes, ColumnDecoder, Encoded, Keypoints, Span
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.protocol import Parts
-from jaxaug.iterators.sources.stamps import file_stamps
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 BOXES_OF = ("stored", "upright")
@@ -101,10 +100,6 @@ class FileSource:
     def path(self, index: int) -> str:
         """Return the path of record `index`."""
         return self._files.path(index)
-
-    def stamps(self, indices: np.ndarray) -> np.ndarray:
-        """Return stamps of sizes and times of the files, see `Stamped`."""
-        return file_stamps(map(self.path, indices.tolist()))
 
     def headers(self, indices: np.ndarray) -> dict[str, Any]:
         """Return what an index of the folder knows of videos."""
