@@ -185,7 +185,7 @@ def _through_a_loop(value: Array) -> Array:
     return lax.fori_loop(jnp.int32(0), jnp.int32(2), turn, value)
 
 
-def rounded(product: Array) -> Array:
+def rounded(product: Array | float) -> Array:
     """Return a product that something is added to, rounded before it is.
 
     LLVM makes one instruction of a product and a sum where it can, which rounds once: in the loop
