@@ -42,21 +42,8 @@ def decode_frames(video: VideoFile, numbers: np.ndarray) -> Iterator[Frame]:
     Raises:
       DecodeError: one of them cannot be decoded.
     """
-    missing = set(numbers.tolist())
-    size = None
-    for number, frame in _pictures(video, numbers):
-        size = size or (frame.height, frame.width)
-        if (frame.height, frame.width) != size:
-            raise DecodeError(
-                f"its size changes from {size[0]} x {size[1]} to {frame.height} x {frame.width} "
-                f"pixels in frame {number}"
-            )
-        if number in missing:
-            missing.remove(number)
-            yield Frame(number, planes_of(frame, video.table.codec))
-        if not missing:
-            return
-    raise DecodeError(f"frame {min(missing)} of {len(video.table.frames)} cannot be decoded")
+    for number, frame in _wanted(video, numbers):
+        yield Frame(number, planes_of(frame, video.table.codec))
 
 
 class Shown(NamedTuple):
@@ -109,10 +96,39 @@ def first_frame(video: VideoFile) -> Any:
     Raises:
       DecodeError: it cannot be decoded.
     """
-    for number, frame in _pictures(video, np.zeros(1, np.int64)):
-        if number == 0:
-            return frame
-    raise DecodeError("its first frame cannot be decoded")
+    _, frame = next(_wanted(video, np.zeros(1, np.int64)))
+    return frame
+
+
+def _wanted(video: VideoFile, numbers: np.ndarray) -> Iterator[tuple[int, Any]]:
+    """Yield frames of PyAV, each number once.
+
+    What was opened without a look at its pictures is opened anew where some are not shown.
+
+    Raises:
+      DecodeError: one of them cannot be decoded.
+    """
+    missing = set(numbers.tolist())
+    size = None
+    while True:
+        try:
+            for number, frame in _pictures(video, numbers):
+                size = size or (frame.height, frame.width)
+                if (frame.height, frame.width) != size:
+                    raise DecodeError(
+                        f"its size changes from {size[0]} x {size[1]} to {frame.height} x "
+                        f"{frame.width} pixels in frame {number}"
+                    )
+                if number in missing:
+                    missing.remove(number)
+                    yield number, frame
+                if not missing:
+                    return
+            count = len(video.table.frames)
+            raise DecodeError(f"frame {min(missing)} of {count} cannot be decoded")
+        except DecodeError:
+            if not video.reopen():
+                raise
 
 
 def _pictures(video: VideoFile, numbers: np.ndarray) -> Iterator[tuple[int, Any]]:

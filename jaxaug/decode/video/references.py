@@ -132,7 +132,7 @@ class References:
             for place in np.flatnonzero(not self._hevc and found & 31 == _MESSAGES):
                 first, row = int(firsts[place]), left[place]
                 last = min(first + int(lengths[place]), int(ends[row]))
-                recovers[row] |= _has_recovery_point(data[first + 1 : last])
+                recovers[row] |= has_message(data[first + 1 : last], _RECOVERY_POINT)
             starts[left] = firsts + lengths
             left = left[~slices]
         return Slices(known == 1, broken == 0, header, second, recovers == 1)
@@ -216,8 +216,8 @@ def _predicted(second: Any) -> Any:
     return p | b | (second >> 2 == 0b100110) | (second >> 2 == 0b100111)
 
 
-def _has_recovery_point(unit: memoryview) -> bool:
-    """Return True if one of the messages of a NAL unit of H.264 is a recovery point, section D.1.
+def has_message(unit: bytes | memoryview, kind: int) -> bool:
+    """Return True if one of the messages behind a NAL unit's header is of a kind, section D.1.
 
     Also where they are cut, so that nothing is said of them.
     """
@@ -233,7 +233,7 @@ def _has_recovery_point(unit: memoryview) -> bool:
                 return True
             numbers[each] += content[place]
             place += 1
-        if numbers[0] == _RECOVERY_POINT:
+        if numbers[0] == kind:
             return True
         place += numbers[1]
     return place > len(content)

@@ -12,6 +12,7 @@ from jaxaug._install import install_command
 from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.video.container import find_container, is_encrypted, is_mirrored
 from jaxaug.decode.video.fields import SecondFields
+from jaxaug.decode.video.mp4_headers import Headers, read_headers
 from jaxaug.decode.video.picture_headers import is_hidden, is_predicted
 from jaxaug.decode.video.references import References
 from jaxaug.decode.video.sample_table import read_samples
@@ -65,7 +66,7 @@ class VideoFile:
         self.whole = True
         self._data = data
         self._begin = begin
-        self._known = known
+        self._probed = not known
         self._container: Any = None
         self._context: Any = None
         try:
@@ -97,20 +98,22 @@ class VideoFile:
             self._context = make_context(self.table.codec, self._max_pixels)
         return self._context
 
-    def reopen(self) -> None:
-        """Have FFmpeg open the file if its table was known: its context may know more.
+    def reopen(self) -> bool:
+        """Have FFmpeg open the file and probe it; return False where it has, or the table is given.
 
-        As how many pictures come late, where the stream itself says it wrong.
+        Its context may know more then, as how many pictures come late, where the stream itself says
+        it wrong.
 
         Raises:
           DecodeError: it cannot be opened.
         """
-        if not self._known:
-            return
+        if self._probed:
+            return False
         try:
-            self.table, self._known = self._read(self._max_pixels), False
+            self.table = self._read(self._max_pixels, probe=True)
         except Exception as error:
             raise as_decode_error(error) from None
+        return True
 
     def packets(self, run: np.ndarray) -> Iterator[tuple[int, memoryview]]:
         """Yield the packets of a run of `Table.runs`, with their numbers.
@@ -126,13 +129,47 @@ class VideoFile:
             self.packets_read += 1
             yield number, self._data[start:stop]
 
-    def _read(self, max_pixels: int) -> Table:
-        """Open the file and return its table."""
+    def _read(self, max_pixels: int, probe: bool = False) -> Table:
+        """Open the file and return its table.
+
+        Args:
+          max_pixels: see the class.
+          probe: let FFmpeg decode what it wants to, whatever the headers tell.
+        """
         kind = find_container(self._data)
         if kind == "mov" and is_encrypted(self._data):
             raise DecodeError("it is encrypted: decrypt it, as by `ffmpeg -decryption_key`")
+        headers = read_headers(self._data) if kind == "mov" and not probe else None
+        self._probed = headers is None
+        stream = self._open(kind, max_pixels)
+        found = read_table(self._container, stream, kind, self._data, headers)
+        if found is None:
+            return self._read(max_pixels, probe=True)
+        table, packets = found
+        first = packets[0] if packets else self._data[table.offsets[0] :][: table.sizes[0]]
+        references = References(table.codec.name, table.codec.extradata)
+        message = references.encoder_message(first, "444" in table.codec.pixels)
+        mirrored = kind == "mov" and is_mirrored(self._data, stream.id)
+        if mirrored or message:
+            codec = dataclasses.replace(table.codec, mirrored=mirrored, message=message)
+            table = dataclasses.replace(table, codec=codec)
+        self.told = headers.turned(table.codec, first) if headers else None
+        if packets:  # the container changes them: Matroska may leave out how each of them begins
+            self.whole = False
+            self._data = memoryview(b"".join(packets))
+        return table
+
+    def _open(self, kind: str, max_pixels: int) -> Any:
+        """Have FFmpeg open the file, and return the stream.
+
+        Raises:
+          DecodeError: no video, or more pixels than allowed.
+        """
+        self.close()
         av = import_av()
         options: dict[str, Any] = {"format": kind, "options": {"max_pixels": str(max_pixels)}}
+        if not self._probed:
+            options["container_options"] = {"codec_whitelist": "none"}
         if int(av.__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
             options["metadata_errors"] = "replace"
         self._container = av.open(MemoryFile(self._data), buffer_size=_IO_BYTES, **options)
@@ -145,24 +182,15 @@ class VideoFile:
         self._context.thread_count = 1  # rows are decoded side by side
         self._context.options = {"max_pixels": str(max_pixels)}  # the stream may say more later
         check_pixels(self._context.height, self._context.width, max_pixels)
-        mirrored = kind == "mov" and is_mirrored(self._data, stream.id)
-        table, packets = read_table(self._container, stream, kind, self._data)
-        first = packets[0] if packets else self._data[table.offsets[0] :][: table.sizes[0]]
-        references = References(table.codec.name, table.codec.extradata)
-        message = references.encoder_message(first, "444" in table.codec.pixels)
-        if mirrored or message:
-            codec = dataclasses.replace(table.codec, mirrored=mirrored, message=message)
-            table = dataclasses.replace(table, codec=codec)
-        if packets:  # the container changes them: Matroska may leave out how each of them begins
-            self.whole = False
-            self._data = memoryview(b"".join(packets))
-        return table
+        return stream
 
 
 def read_table(
-    container: Any, stream: Any, kind: str, data: memoryview
-) -> tuple[Table, list[bytes | memoryview]]:
+    container: Any, stream: Any, kind: str, data: memoryview, headers: Headers | None
+) -> tuple[Table, list[bytes | memoryview]] | None:
     """Return the table of a stream, and the packets if the file does not hold them as they are.
+
+    None where the headers, by which it was opened without decoding, do not tell all.
 
     Raises:
       DecodeError: there are no frames, or too many, or their palette is not read.
@@ -172,6 +200,10 @@ def read_table(
     fields = SecondFields(context.name, context.extradata)
     demuxed = _demux(container, stream, kind)
     first = next(demuxed, None)
+    if headers is not None:
+        if first is None or not headers.suit(container, stream, bytes(first)):
+            return None
+        headers.fill(context)
     packets: list[bytes | memoryview]
     if kind == "mov" and first is not None and len(stream.index_entries) <= _MAX_PACKETS:
         samples = None if fields.possible else read_samples(data, stream, first, references)
@@ -179,7 +211,11 @@ def read_table(
             places = zip(samples.offsets.tolist(), samples.sizes.tolist())
             table = _make_table(stream, kind, **samples._asdict())
             packets = [data[at : at + size] for at, size in places]
-            return _that_decode(table, packets, context, references), []
+            sure = table.timed and not _leading(table, packets, references).any()
+            if headers is None or sure:
+                return _that_decode(table, packets, context, references), []
+    if headers is not None:
+        return None
     rows: list[_Row] = []
     packets = []
     inside = True
@@ -313,17 +349,13 @@ def _that_decode(
     They begin a recording that was not started at a key frame. Where that is a picture which is
     refreshed part by part, FFmpeg alone tells from which frame on all parts are there.
     """
+    early = _leading(table, packets, references)
+    if not early.any():
+        return table
     first = int(table.keys.argmax())
-    if not table.timed or not table.keys[first]:
-        return table
     refreshed = references.refreshes(memoryview(packets[first]))
-    early = (table.times < table.times[first]) | refreshed
-    early[:first] = True
-    leading = np.flatnonzero(early & table.shown)
-    if not len(leading):
-        return table
     seen: list[int] = []
-    for number in range(first, leading[-1] + 1):
+    for number in range(first, np.flatnonzero(early)[-1] + 1):
         packet = make_packet(packets[number])
         packet.pts = packet.dts = number
         seen += [frame.pts for frame in context.decode(packet)]
@@ -334,6 +366,18 @@ def _that_decode(
         raise DecodeError("none of its frames can be decoded")
     codec = dataclasses.replace(table.codec, unordered=refreshed)
     return dataclasses.replace(table, codec=codec, shown=shown)
+
+
+def _leading(
+    table: Table, packets: Sequence[bytes | memoryview], references: References
+) -> np.ndarray:
+    """Return bool[k], True for frames that may need those before the first key frame."""
+    first = int(table.keys.argmax())
+    if not table.timed or not table.keys[first]:
+        return np.zeros(len(table.times), bool)
+    early = (table.times < table.times[first]) | references.refreshes(memoryview(packets[first]))
+    early[:first] = True
+    return early & table.shown
 
 
 def _place(data: memoryview, position: int | None, content: bytes) -> int:

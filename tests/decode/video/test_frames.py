@@ -503,9 +503,7 @@ def test_pictures_that_higher_layers_may_need_are_kept():
 def test_messages_end_where_their_packets_do(monkeypatch):
     """A length beyond that would have each packet read all that follows it."""
     read = []
-    monkeypatch.setattr(
-        references, "_has_recovery_point", lambda unit: bool(read.append(len(unit)))
-    )
+    monkeypatch.setattr(references, "has_message", lambda unit, kind: bool(read.append(len(unit))))
     packet = (2**31).to_bytes(4, "big") + bytes([6, *bytes(19)])
     data = memoryview(packet * 100)
     sizes = np.full(100, len(packet))

@@ -253,7 +253,7 @@ def test_videos_that_come_again_are_the_same_and_not_opened(engines, monkeypatch
     files += [kind("vp9"), kind("h264")[:900]]
     encoded, description = Encoded.from_bytes(files), fitted((48, 64))
     opened, read = [], VideoFile._read
-    monkeypatch.setattr(VideoFile, "_read", lambda *given: opened.append(given) or read(*given))
+    monkeypatch.setattr(VideoFile, "_read", lambda *a, **k: opened.append(a) or read(*a, **k))
     reader = column.VideoReader(description, on_engines(description))
     found, counts = [], []
     for _ in range(3):
@@ -278,7 +278,7 @@ def test_known_videos_have_so_much_room(monkeypatch):
     monkeypatch.setattr(known_module, "_MAX_BYTES", 1)  # the first one
     known = known_module.KnownVideos()
     opened, read = [], VideoFile._read
-    monkeypatch.setattr(VideoFile, "_read", lambda *given: opened.append(given) or read(*given))
+    monkeypatch.setattr(VideoFile, "_read", lambda *a, **k: opened.append(a) or read(*a, **k))
     for _ in range(2):
         for data in (*files, memoryview(changed)):
             known.open(data, MAX_PIXELS).close()

@@ -1,0 +1,147 @@
+"""What the headers of an MP4 of H.264 tell, so that FFmpeg need not decode a picture to open it."""
+
+import dataclasses
+import itertools
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jaxaug.decode.video.container import inner_boxes
+from jaxaug.decode.video.references import has_message, length_bytes_of, nal_units
+from jaxaug.decode.video.sequence import Bits, Parameters, parameter_sets, read_sequence
+from jaxaug.decode.video.table import Codec
+
+_ONE_ENTRY = struct.pack(">I", 1)
+_ENTRY = 8  # bytes of a "stsd" before its first entry
+_FIELDS = 86  # bytes of an entry of a video before its boxes: ISO/IEC 14496-12 section 12.1.3.2
+_MOVIE_MATRIX, _TRACK_MATRIX = 36, 40  # places in "mvhd" and "tkhd", of times of 32 bits
+_ONE = 1 << 16
+_MAX_UNITS = 64  # of a packet, looked at
+# Counter-clockwise degrees by (a, b, c, d) of a matrix, section 8.3.2.3.
+_ROTATIONS = {(1, 0, 0, 1): 0, (0, -1, 1, 0): 90, (-1, 0, 0, -1): -180, (0, 1, -1, 0): -90}
+_MESSAGES, _SEQUENCE = 6, 7  # types of NAL units, ITU-T H.264 table 7-1
+_ORIENTATION = 47  # a message, section D.1
+_FORMS = {1: "420", 2: "422", 3: "444"}
+_DEPTHS = {(8, 8): "", (10, 10): "10le"}
+_SPACES = range(1, 10)  # of FFmpeg's AVColorSpace; 0 is RGB, for which FFmpeg has other formats
+_WIDE, _NARROW = 2, 1  # of FFmpeg's AVColorRange
+Box = tuple[int, int]  # where its content begins and ends
+
+
+class Headers(NamedTuple):
+    """Of the video track.
+
+    Attributes:
+      extradata: its "avcC".
+      unit: the parameters of its sequence, as a NAL unit.
+      sequence: the same, read.
+      rotation: counter-clockwise degrees by its matrix, None for others than quarter turns.
+    """
+
+    extradata: bytes
+    unit: bytes
+    sequence: Parameters
+    rotation: int | None
+
+    def suit(self, container: Any, stream: Any, first: bytes) -> bool:
+        """Return True if a decoder would find nothing else in a stream of PyAV.
+
+        Args:
+          container: that of the stream, in which FFmpeg would choose by more than headers.
+          stream: opened without a decoder.
+          first: its first packet.
+        """
+        context = stream.codec_context
+        alone = len(container.streams.video) == 1 and context.name == "h264"
+        units = _units(first, self.extradata)
+        return (
+            alone
+            and bytes(context.extradata or b"") == self.extradata
+            and (context.height, context.width) == (self.sequence.height, self.sequence.width)
+            and all(unit == self.unit for unit in units if unit[0] & 31 == _SEQUENCE)
+        )
+
+    def fill(self, context: Any) -> None:
+        """Note in a context of PyAV what a decoder would."""
+        sequence = self.sequence
+        if sequence.full_range is not None:
+            context.color_range = _WIDE if sequence.full_range else _NARROW
+        if sequence.space is not None:
+            context.colorspace = sequence.space
+        depth = _DEPTHS[sequence.depths]
+        full = not depth and int(context.color_range) == _WIDE
+        context.pix_fmt = f"yuv{'j' if full else ''}{_FORMS[sequence.chroma]}p{depth}"
+
+    def turned(self, codec: Codec, first: bytes | memoryview) -> Codec | None:
+        """Return a codec with its rotation; None where the first packet may tell another."""
+        units = _units(first, self.extradata)
+        messages = (unit for unit in units if unit[0] & 31 == _MESSAGES)
+        if self.rotation is None or any(has_message(unit[1:], _ORIENTATION) for unit in messages):
+            return None
+        return dataclasses.replace(codec, rotation=self.rotation)
+
+
+def read_headers(data: memoryview) -> Headers | None:
+    """Return what the headers of a file tell; None where they are not all that counts."""
+    moov = _boxes(data, (0, len(data))).get(b"moov", (0, 0))
+    movie = _boxes(data, moov)
+    if b"mvhd" not in movie or b"mvex" in movie:  # fragments have tables of their own
+        return None
+    found = []
+    for kind, *place in inner_boxes(data, *moov):
+        boxes = _boxes(data, place) if kind == b"trak" else {}
+        tables: Mapping[bytes, Box] = boxes
+        for name in (b"mdia", b"minf", b"stbl"):
+            tables = _boxes(data, tables.get(name, (0, 0)))
+        if b"stsd" in tables and b"stss" in tables and b"tkhd" in boxes:
+            turn = _rotation(data, movie[b"mvhd"], boxes[b"tkhd"])
+            found.append(_read_entry(data, tables[b"stsd"], turn))
+    told = [each for each in found if each is not None]
+    return told[0] if len(told) == 1 else None
+
+
+def _boxes(data: memoryview, place: Sequence[int]) -> dict[bytes, Box]:
+    """Return where the content of each box within a place begins and ends."""
+    return {kind: (begin, end) for kind, begin, end in inner_boxes(data, *place)}
+
+
+def _read_entry(data: memoryview, place: Box, rotation: int | None) -> Headers | None:
+    """Return what the one description of samples tells that a "stsd" has."""
+    begin, end = place
+    if bytes(data[begin + 4 : begin + 8]) != _ONE_ENTRY or data[begin + 12 : begin + 16] != b"avc1":
+        return None
+    header = _boxes(data, (begin + _ENTRY + _FIELDS, end)).get(b"avcC", (0, 0))
+    extradata = bytes(data[slice(*header)])
+    length_bytes = length_bytes_of("h264", extradata)
+    units = parameter_sets(extradata, length_bytes) if length_bytes else []
+    sequences = [unit for unit in units if unit and unit[0] & 31 == _SEQUENCE]
+    if len(sequences) != 1:
+        return None
+    _, sequence = read_sequence(Bits(sequences[0][1:]))
+    plain = sequence.whole and not (sequence.fields or sequence.separate)
+    known = sequence.chroma in _FORMS and sequence.depths in _DEPTHS
+    if not (plain and known) or (sequence.space is not None and sequence.space not in _SPACES):
+        return None
+    return Headers(extradata, sequences[0], sequence, rotation)
+
+
+def _rotation(data: memoryview, movie: Box, track: Box) -> int | None:
+    """Return the degrees by the matrices of a movie and a track; None for no quarter turns."""
+    matrices = []
+    for (begin, end), place in ((movie, _MOVIE_MATRIX), (track, _TRACK_MATRIX)):
+        place += begin + (12 if data[begin] == 1 else 0)  # longer times
+        if place + 20 > end:
+            return None
+        a, b, _, c, d = struct.unpack_from(">5i", data, place)
+        matrices.append((a / _ONE, b / _ONE, c / _ONE, d / _ONE))
+    whole, own = matrices
+    return _ROTATIONS.get(own) if whole == (1, 0, 0, 1) else None
+
+
+def _units(content: bytes | memoryview, extradata: bytes) -> list[bytes]:
+    """Return the first NAL units of a packet."""
+    length_bytes = length_bytes_of("h264", extradata)
+    firsts = itertools.islice(nal_units(content, length_bytes), _MAX_UNITS)
+    stops = [*firsts, len(content) + length_bytes]
+    units = (bytes(content[a : b - length_bytes]) for a, b in itertools.pairwise(stops))
+    return [unit for unit in units if unit]

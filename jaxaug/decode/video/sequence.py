@@ -1,0 +1,193 @@
+"""What the parameters of a sequence of H.264 tell: ITU-T H.264 section 7.3.2.1.1, annex E."""
+
+from typing import NamedTuple
+
+from jaxaug.decode.video.references import nal_units
+
+_MAX_CYCLE = 255  # of the orders of pictures, section 7.4.2.1.1
+# Profiles whose sequences tell the form of chroma, section 7.3.2.1.1.
+_HIGH = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135)
+_EXTENDED = 255  # an aspect ratio that is told behind
+_MAX_CODERS = 32  # cpb_cnt_minus1 + 1, section E.2.2
+_PADDING = 64  # zero bits behind what is read
+
+
+class Parameters(NamedTuple):
+    """What a sequence parameter set tells.
+
+    Attributes:
+      frame_bits: of the number of a frame.
+      fields: pictures may be fields.
+      separate: color planes are coded apart.
+      chroma: chroma_format_idc, 1 for 4:2:0.
+      depths: bits of luma and chroma.
+      height, width: in pixels, cropped.
+      space, full_range: the matrix of colors and their range; None where it is not told.
+      whole: all of it was there.
+    """
+
+    frame_bits: int
+    fields: bool
+    separate: bool
+    chroma: int
+    depths: tuple[int, int]
+    height: int
+    width: int
+    space: int | None
+    full_range: bool | None
+    whole: bool
+
+
+class Bits:
+    """Reads bits of a NAL unit; zeros behind its end.
+
+    Args:
+      data: what follows the unit's header, with the bytes that prevent start codes.
+    """
+
+    def __init__(self, data: bytes):
+        content = data.replace(b"\0\0\3", b"\0\0")
+        value = int.from_bytes(content, "big")
+        self._end = _PADDING + (value & -value).bit_length()  # a one, and zeros, end the unit
+        self._value = value << _PADDING
+        self._left = 8 * len(content) + _PADDING
+
+    @property
+    def whole(self) -> bool:
+        """True if nothing was read that is not there."""
+        return self._left >= self._end
+
+    def take(self, count: int) -> int:
+        """Return the next so many bits as a number."""
+        count = min(count, self._left)  # damaged sequences ask for any number
+        self._left -= count
+        return self._value >> self._left & (1 << count) - 1
+
+    def skip(self, count: int) -> None:
+        """Pass over so many numbers of variable length."""
+        for _ in range(count):
+            self.code()
+
+    def code(self) -> int:
+        """Return the next number of variable length, section 9.1; a signed one as its code."""
+        zeros = 0
+        while self._left and not self.take(1):
+            zeros += 1
+        return (1 << zeros) - 1 + self.take(zeros)
+
+
+def parameter_sets(extradata: bytes, length_bytes: int) -> list[bytes]:
+    """Return the NAL units of a codec's own header: ISO/IEC 14496-15 section 5.3.3, or annex B."""
+    if not length_bytes:
+        return [extradata[first:] for first in nal_units(extradata, 0)]
+    units = []
+    place = 5
+    for mask in (31, 255):  # of sequences, of pictures
+        if place >= len(extradata):
+            break
+        count = extradata[place] & mask
+        place += 1
+        for _ in range(count):
+            size = int.from_bytes(extradata[place : place + 2], "big")
+            units.append(extradata[place + 2 : place + 2 + size])
+            place += 2 + size
+    return units
+
+
+def read_sequence(bits: Bits) -> tuple[int, Parameters]:
+    """Return the number of a sequence parameter set and what it tells."""
+    profile = bits.take(8)
+    bits.take(16)  # constraints, level
+    number = bits.code()
+    chroma, separate, depths = _read_form(bits) if profile in _HIGH else (1, False, (8, 8))
+    frame_bits = 4 + bits.code()
+    order = bits.code()
+    if order == 0:
+        bits.code()
+    elif order == 1:
+        bits.take(1)
+        bits.skip(2)
+        bits.skip(min(bits.code(), _MAX_CYCLE))
+    bits.skip(1)  # references
+    bits.take(1)  # gaps
+    width, height = 16 * (bits.code() + 1), 16 * (bits.code() + 1)
+    fields = not bits.take(1)
+    bits.take(1 + fields)  # fields of macroblocks, direct predictions
+    columns, rows = (2 if chroma in (1, 2) else 1), (2 if chroma == 1 else 1) << fields
+    left, right, top, bottom = (bits.code() for _ in range(4)) if bits.take(1) else (0, 0, 0, 0)
+    space, full_range = _read_usability(bits) if bits.take(1) else (None, None)
+    return number, Parameters(
+        frame_bits=frame_bits,
+        fields=fields,
+        separate=separate,
+        chroma=chroma,
+        depths=depths,
+        height=(height << fields) - rows * (top + bottom),
+        width=width - columns * (left + right),
+        space=space,
+        full_range=full_range,
+        whole=bits.whole,
+    )
+
+
+def _read_form(bits: Bits) -> tuple[int, bool, tuple[int, int]]:
+    """Return the form of chroma, whether its planes are coded apart, and the depths."""
+    chroma = bits.code()
+    separate = chroma == 3 and bool(bits.take(1))
+    depths = 8 + bits.code(), 8 + bits.code()
+    bits.take(1)  # without loss
+    if bits.take(1):
+        for place in range(12 if chroma == 3 else 8):
+            if bits.take(1):
+                _skip_scaling(bits, 16 if place < 6 else 64)
+    return chroma, separate, depths
+
+
+def _skip_scaling(bits: Bits, size: int) -> None:
+    """Pass over a list of scales, section 7.3.2.1.1.1."""
+    last = following = 8
+    for _ in range(size):
+        if following:
+            code = bits.code()
+            delta = (code + 1) // 2 if code % 2 else -(code // 2)
+            following = (last + delta) % 256
+        last = following or last
+
+
+def _read_usability(bits: Bits) -> tuple[int | None, bool | None]:
+    """Return the matrix and the range of a sequence's colors: section E.1.1."""
+    space = full_range = None
+    if bits.take(1) and bits.take(8) == _EXTENDED:
+        bits.take(32)
+    if bits.take(1):
+        bits.take(1)  # overscan
+    if bits.take(1):
+        bits.take(3)  # the kind of signal
+        full_range = bool(bits.take(1))
+        if bits.take(1):
+            bits.take(16)  # primaries, curve
+            space = bits.take(8)
+    if bits.take(1):
+        bits.skip(2)  # where chroma lies
+    if bits.take(1):
+        bits.take(65)  # the clock
+    coders = 0
+    for _ in range(2):
+        if bits.take(1):
+            _skip_coder(bits)
+            coders += 1
+    bits.take(1 + (coders > 0))  # low delay, structure
+    if bits.take(1):
+        bits.take(1)
+        bits.skip(6)  # limits of motion, bytes and delays
+    return space, full_range
+
+
+def _skip_coder(bits: Bits) -> None:
+    """Pass over the parameters of a buffer of a decoder: section E.1.2."""
+    count = min(bits.code() + 1, _MAX_CODERS)
+    bits.take(8)
+    for _ in range(count):
+        bits.skip(2)
+        bits.take(1)
+    bits.take(20)
