@@ -1,4 +1,7 @@
-"""The compilation of a batch function, shared by Loaders whose functions are equal in value."""
+"""The compilation of a batch function, shared by Loaders whose functions are equal in value.
+
+Also that of the functions by which records that are kept move on the devices.
+"""
 
 import dataclasses
 import functools
@@ -20,6 +23,7 @@ from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Device
 from jaxaug.iterators.loader.batch_function import BatchFunction
 from jaxaug.iterators.loader.rows import RowPacking, RowSchema
+from jaxaug.sharding._assemble import RowLayout
 from jaxaug.sharding._mesh import auto_mesh
 
 _MAX_SHARED_CALLS = 8  # compiled calls that outlive their Loader
@@ -158,6 +162,44 @@ def _compile(
 
     found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lowered.out_info[0])
     return CompiledBatch(jax.disable_jit(False)(compiled), packing, found)
+
+
+def compile_rows(
+    function: Callable[..., Any],
+    layout: RowLayout,
+    arguments: Sequence[Any],
+    replicated: Sequence[int] = (),
+    donate: int | None = None,
+) -> Callable[..., Any]:
+    """Return a function that each device computes on its own rows, compiled.
+
+    Args:
+      function: of trees of arrays, to a tree of them.
+      layout: the devices.
+      arguments: trees of arrays, or of their shapes, like those that it will be called with.
+      replicated: the numbers of those that each device has whole; it has its rows of the others.
+      donate: the number of the one whose memory it may write to.
+    """
+    shardings = [
+        layout.replicated if number in replicated else layout.split
+        for number in range(len(arguments))
+    ]
+    shapes = [
+        jax.tree.map(
+            lambda x, there=there: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=there), each
+        )
+        for each, there in zip(arguments, shardings)
+    ]
+    mapped = jax.shard_map(
+        function,
+        mesh=layout.split.mesh,
+        in_specs=tuple(there.spec for there in shardings),
+        out_specs=layout.split.spec,
+        check_vma=False,
+    )
+    with no_mesh(), jax.disable_jit(False):
+        compiled = jax.jit(mapped, donate_argnums=donate).lower(*shapes).compile()
+    return jax.disable_jit(False)(compiled)
 
 
 class _WhenCalled:

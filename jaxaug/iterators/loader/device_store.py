@@ -17,11 +17,10 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Device
-from jaxaug.iterators.loader.compile import RowGather
+from jaxaug.iterators.loader.compile import RowGather, compile_rows
 from jaxaug.iterators.loader.device_places import Moves, RecordPlaces, plan_moves
 from jaxaug.iterators.loader.kept import RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.reader import MAX_POSITIONS, ReadBatch
@@ -33,8 +32,6 @@ _FUSES = "cpu"  # where no barrier holds: a gather in the same call would be fus
 
 # Whose words go to the device together: XLA takes 2 s for a program that gives 256 arrays.
 _MAX_CALLS = 16
-
-_SPLIT = PartitionSpec("batch")
 
 
 class DeviceStore(RecordStore):
@@ -98,20 +95,20 @@ class DeviceStore(RecordStore):
         self._numbers = 1 + sum(each is not None for each in self._tilings)
         self._held = jax.tree.map(self._split_shape, shapes)
         self._firsts: Array | None = None  # a copy of those of the places, once it is needed
+        self._write_compiled = self._compile_write(count)
+        counts = {count, count * self.run}
+        self._take_compiled = {rows: self._compile_take(rows) for rows in counts}
+        self._take_kept = None
+        self.is_light = self._devices == 1
+        if self.is_light:
+            words = self._rows.shapes(count * self.run)["words"]
+            self._words, self._words_compiled = self._compile_words(words)
+            kept = (self._held, _uint32(*self._places.firsts.shape), words)
+            if layout.devices[0].platform == _FUSES:
+                self._take_kept = self._compile_take_kept(kept)
+            else:
+                self.gather = RowGather(self._kept_rows, kept)
         with no_mesh(), jax.disable_jit(False):
-            self._write_compiled = self._compile_write(count)
-            counts = {count, count * self.run}
-            self._take_compiled = {rows: self._compile_take(rows) for rows in counts}
-            self._take_kept = None
-            self.is_light = self._devices == 1
-            if self.is_light:
-                words = self._rows.shapes(count * self.run)["words"]
-                self._words, self._words_compiled = self._compile_words(words)
-                kept = (self._held, _uint32(*self._places.firsts.shape), words)
-                if layout.devices[0].platform == _FUSES:
-                    self._take_kept = self._compile_take_kept(kept)
-                else:
-                    self.gather = RowGather(self._kept_rows, kept)
             self._records: Any = jax.jit(
                 lambda: jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), self._held),
                 out_shardings=layout.split,
@@ -173,9 +170,7 @@ class DeviceStore(RecordStore):
         """Return rows of which some lie on other devices."""
         key = (len(packed), moves.capacity)
         if key not in self._moving:
-            with no_mesh(), jax.disable_jit(False):
-                send = self._compile_send(moves.capacity)
-                self._moving[key] = send, self._compile_receive(*key)
+            self._moving[key] = self._compile_send(moves.capacity), self._compile_receive(*key)
         send, receive = self._moving[key]
         names, slots, rows = jax.device_put((packed, *moves[1:]), self._layout.split)
         with self._launching:
@@ -256,8 +251,7 @@ class DeviceStore(RecordStore):
 
         slots = jax.ShapeDtypeStruct((shards, count, self._numbers), np.uint32)
         shapes = (self._held, jax.tree.map(parts, device), packed, slots)
-        specs = (_SPLIT, PartitionSpec(), PartitionSpec(), _SPLIT)
-        return self._compile(write, shapes, specs, donate=0)
+        return compile_rows(write, self._layout, shapes, replicated=(1, 2), donate=0)
 
     def _compile_take(self, count: int) -> Callable[..., Any]:
         """Return (records, packed names and slots) -> (arrays on the devices, packed rows)."""
@@ -271,7 +265,7 @@ class DeviceStore(RecordStore):
 
         names = self._names(count)
         packed = jax.ShapeDtypeStruct((count, names.shape[1] + 4 * self._numbers), names.dtype)
-        return self._compile(take, (self._held, packed), (_SPLIT, _SPLIT))
+        return compile_rows(take, self._layout, (self._held, packed))
 
     def _kept_rows(self, records: Any, firsts: Array, words: Array) -> dict[str, Any]:
         """Return rows that are kept, by the first numbers of all records and their words."""
@@ -284,7 +278,7 @@ class DeviceStore(RecordStore):
         calls = min(max(1, MAX_POSITIONS // shape.shape[0]), _MAX_CALLS)
         words = _uint32(calls * shape.shape[0], *shape.shape[1:])
         split = functools.partial(jax.numpy.split, indices_or_sections=calls)
-        return words, self._compile(split, (words,), (_SPLIT,))
+        return words, compile_rows(split, self._layout, (words,))
 
     def _compile_take_kept(self, shapes: tuple[Any, ...]) -> Callable[..., Any]:
         """Return a function of what `_kept_rows` takes that gives what `take` gives."""
@@ -293,7 +287,7 @@ class DeviceStore(RecordStore):
             host, device = self._rows.split(self._kept_rows(*arrays))
             return device, self._packing.pack_on_device(host)
 
-        return self._compile(take, shapes, (_SPLIT, _SPLIT, _SPLIT))
+        return compile_rows(take, self._layout, shapes)
 
     def _compile_send(self, capacity: int) -> Callable[..., Any]:
         """Return (records, slots) -> for each receiver the rows that the devices send to it."""
@@ -303,7 +297,7 @@ class DeviceStore(RecordStore):
             return [self._rows_at(records, each) for each in slots.reshape(shape)]
 
         shapes = (self._held, _uint32(self._devices**2 * capacity, self._numbers))
-        return self._compile(send, shapes, (_SPLIT, _SPLIT))
+        return compile_rows(send, self._layout, shapes)
 
     def _compile_receive(self, count: int, capacity: int) -> Callable[..., Any]:
         """Return (rows by sender, packed names, places) -> what `take` gives."""
@@ -314,7 +308,7 @@ class DeviceStore(RecordStore):
 
         part = jax.tree.map(self._split_shape, self._shapes(capacity))
         shapes = ([part] * self._devices, self._names(count), _uint32(count))
-        return self._compile(receive, shapes, (_SPLIT, _SPLIT, _SPLIT))
+        return compile_rows(receive, self._layout, shapes)
 
     def _rows_at(self, records: Any, slots: Array) -> Any:
         """Return what a device holds of rows in these slots, and of their first tiles."""
@@ -400,30 +394,6 @@ class DeviceStore(RecordStore):
         """Return the shape of packed rows that hold nothing but names."""
         names = self._packing.shapes[0]
         return jax.ShapeDtypeStruct((count, *names.shape[1:]), names.dtype)
-
-    def _compile(
-        self,
-        function: Callable[..., Any],
-        shapes: tuple[Any, ...],
-        specs: tuple[PartitionSpec, ...],
-        donate: int | None = None,
-    ) -> Callable[..., Any]:
-        """Return a function of arrays on the devices, compiled, without collectives."""
-        mesh = self._layout.replicated.mesh
-        placed = [
-            jax.tree.map(
-                lambda x, spec=spec: jax.ShapeDtypeStruct(
-                    x.shape, x.dtype, sharding=NamedSharding(mesh, spec)
-                ),
-                each,
-            )
-            for each, spec in zip(shapes, specs)
-        ]
-        mapped = jax.shard_map(
-            function, mesh=mesh, in_specs=specs, out_specs=_SPLIT, check_vma=False
-        )
-        compiled = jax.jit(mapped, donate_argnums=donate).lower(*placed).compile()
-        return jax.disable_jit(False)(compiled)
 
 
 def _gathered(records: Any, numbers: Array) -> Any:

@@ -6,9 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxaug._mesh_context import no_mesh
+from jaxaug.iterators.loader.compile import compile_rows
 from jaxaug.iterators.loader.device_store import DeviceStore
 from jaxaug.iterators.loader.host_store import HostStore
 from jaxaug.iterators.loader.kept import RecordStore
@@ -16,7 +15,6 @@ from jaxaug.iterators.loader.reader import PADDING, ReadBatch
 from jaxaug.iterators.loader.rows import RowSchema
 from jaxaug.sharding._assemble import RowLayout
 
-_SPLIT = PartitionSpec("batch")
 _PARTS = 8  # a copy from the host has some eighths of a batch, so that few programs are compiled
 
 
@@ -65,8 +63,7 @@ class MixedStore(RecordStore):
         copied = self._host.take(some, np.where(used, indices[rows], PADDING), used)
         key = (len(places), len(rows))
         if key not in self._merging:
-            with no_mesh(), jax.disable_jit(False):
-                self._merging[key] = self._compile(taken, copied)
+            self._merging[key] = compile_rows(_merged, self._layout, (taken, copied, places))
         return self._merging[key](taken, copied, jax.device_put(places, self._layout.split))
 
     def has_for_run(self, indices: np.ndarray) -> np.ndarray:
@@ -87,25 +84,15 @@ class MixedStore(RecordStore):
         self._host.write(rows, np.where(self._device.has(indices), PADDING, indices))
         return readers
 
-    def _compile(self, taken: Any, copied: Any) -> Callable[..., Any]:
-        """Return (rows, some rows, places) -> rows, where places int32[n] are not -1 those."""
 
-        def merge(rows: Any, some: Any, places: Array) -> Any:
-            def put(row: Array, other: Array) -> Array:
-                here = places.reshape(-1, *[1] * (row.ndim - 1)) < 0
-                return jax.numpy.where(here, row, other[places])
+def _merged(rows: Any, some: Any, places: Array) -> Any:
+    """Return rows, those of `some` in the places of them, int32[n], that are not -1."""
 
-            return jax.tree.map(put, rows, some)
+    def put(row: Array, other: Array) -> Array:
+        here = places.reshape(-1, *[1] * (row.ndim - 1)) < 0
+        return jax.numpy.where(here, row, other[places])
 
-        mesh = self._layout.replicated.mesh
-        mapped = jax.shard_map(
-            merge, mesh=mesh, in_specs=(_SPLIT,) * 3, out_specs=_SPLIT, check_vma=False
-        )
-        places = jax.ShapeDtypeStruct(
-            (len(jax.tree.leaves(taken)[0]),), np.int32, sharding=NamedSharding(mesh, _SPLIT)
-        )
-        compiled = jax.jit(mapped).lower(taken, copied, places).compile()
-        return jax.disable_jit(False)(compiled)
+    return jax.tree.map(put, rows, some)
 
 
 def compacted(asked: np.ndarray, devices: int) -> tuple[np.ndarray, np.ndarray]:

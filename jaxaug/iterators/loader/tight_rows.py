@@ -7,17 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import PartitionSpec
 
-from jaxaug._mesh_context import no_mesh
+from jaxaug.iterators.loader.compile import compile_rows
 from jaxaug.iterators.loader.tiles import numbered
 from jaxaug.sharding._assemble import RowLayout
 
 _PADS = "cpu"  # where a copy costs little, and a gather of single values much
 _LEAST = 4096  # bytes of a row
 _PARTS = 8  # room is made in eighths of whole rows, so that few programs are compiled
-
-_SPLIT = PartitionSpec("batch")
 
 
 class RowSpread:
@@ -66,15 +63,7 @@ class RowSpread:
         """
         key = len(values), len(extents)
         if key not in self._compiled:
-            mapped = jax.shard_map(
-                self._spread,
-                mesh=self._layout.replicated.mesh,
-                in_specs=(_SPLIT, _SPLIT),
-                out_specs=_SPLIT,
-                check_vma=False,
-            )
-            with no_mesh(), jax.disable_jit(False):
-                self._compiled[key] = jax.jit(mapped).lower(values, extents).compile()
+            self._compiled[key] = compile_rows(self._spread, self._layout, (values, extents))
         return self._compiled[key](values, extents)
 
     def _spread(self, values: Array, extents: Array) -> Array:
