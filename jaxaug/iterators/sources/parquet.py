@@ -29,6 +29,7 @@ from jaxaug.iterators.sources.packed.columns import (
 from jaxaug.iterators.sources.stamps import data_stamps
 from jaxaug.iterators.sources.storage.files import (
     DataFile,
+    changed,
     common_folder,
     is_remote,
     list_files,
@@ -38,7 +39,6 @@ from jaxaug.iterators.sources.storage.files import (
 )
 from jaxaug.iterators.sources.storage.local_disks import all_local
 from jaxaug.iterators.sources.storage.loose import read_files
-from jaxaug.iterators.sources.storage.read import changed
 from jaxaug.iterators.sources.storage.storage import mappable_bytes
 
 _REMOTE_TRIES = 4  # 0.1, 0.2 and 0.4 seconds apart

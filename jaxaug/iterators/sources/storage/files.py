@@ -88,6 +88,12 @@ class Refused(SourceError):
     """A remote file cannot be read, and no other try would change that."""
 
 
+def changed(file: DataFile) -> SourceError:
+    """Return the error for a file that is not the one that was indexed."""
+    kind = Refused if is_remote(file.path) else SourceError
+    return kind(f"{file.name!r} changed since it was indexed: open the source again.")
+
+
 # The user and password of any URL; the query of a web server, where tokens and signatures are.
 _USER = re.compile(r"(\w[\w+.-]*://)[^/\s'\"]*@")
 _QUERY = re.compile(r"(https?://[^\s'\"?]*)\?[^\s'\")]*")

@@ -9,8 +9,8 @@ import numpy as np
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.storage import libc
-from jaxaug.iterators.sources.storage.files import DataFile, reason
-from jaxaug.iterators.sources.storage.read import OpenFile, changed
+from jaxaug.iterators.sources.storage.files import DataFile, changed, reason
+from jaxaug.iterators.sources.storage.read import OpenFile
 
 # The kernel maps the block with the touched page as far as the page cache has it: "fault-around".
 _FAULT_AROUND = 64 << 10

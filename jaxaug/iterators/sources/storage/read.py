@@ -18,6 +18,7 @@ from jaxaug.iterators.sources.storage.files import (
     Patience,
     Refused,
     cause_of,
+    changed,
     insist,
     is_remote,
     may_pass,
@@ -56,11 +57,6 @@ class OpenFile:
         facts = os.fstat(self.descriptor)
         if (facts.st_size, facts.st_mtime_ns) != self.status:
             raise changed(self.file)
-
-
-def changed(file: DataFile) -> SourceError:
-    """Return the error for a file that is not the one that was indexed."""
-    return SourceError(f"{file.name!r} changed since it was indexed: open the source again.")
 
 
 def allowed_open(count: int) -> int:

@@ -20,6 +20,7 @@ from jaxaug.iterators.sources.storage.files import (
     MAY_PASS,
     DataFile,
     Refused,
+    changed,
     file_system_of,
     hide_secrets,
     is_web,
@@ -33,11 +34,6 @@ _PIECE_BYTES = 64 << 10  # of an answer, copied at a time
 _MAX_TRIALS = 3  # of a store that does not answer, before fsspec is taken for good
 # What obstore says behind the answer's status may be of the server, which may repeat a key in it.
 _STATUS = re.compile(r"status code: (\d{3})([\w ]*)")
-
-
-def changed(file: DataFile) -> Refused:
-    """Return the error for a remote file that is not the one that was indexed."""
-    return Refused(f"{file.name!r} changed since it was indexed: open the source again.")
 
 
 def _without_ranges(file: DataFile) -> Refused:

@@ -10,9 +10,15 @@ import numpy as np
 from jaxaug._install import install_command
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources.storage.files import DataFile, Refused, Unpack, is_remote, stat_file
-from jaxaug.iterators.sources.storage.read import BlockReader, FileReader, changed, read_fully
-from jaxaug.iterators.sources.storage.remote import changed as changed_there
+from jaxaug.iterators.sources.storage.files import (
+    DataFile,
+    Refused,
+    Unpack,
+    changed,
+    is_remote,
+    stat_file,
+)
+from jaxaug.iterators.sources.storage.read import BlockReader, FileReader, read_fully
 
 _THREADS = 8  # files unpacked at a time
 
@@ -93,7 +99,7 @@ def unpack_file(read: FileReader, file: DataFile) -> np.ndarray:
     assert file.unpack is not None
     stored = stat_file(file.path)
     if stored.stamp != file.stamp:
-        raise changed_there(file) if is_remote(file.path) else changed(file)
+        raise changed(file)
     data = np.empty(stored.size, np.uint8)
     read_fully(read, stored, 0, data.data)
     read.check(stored)
