@@ -21,6 +21,7 @@ from jaxaug.decode.image.host.decode_image import decode_as
 from jaxaug.decode.image.parse.headers import MAX_PIXELS, read_headers
 from jaxaug.errors import DecodeError, SourceError
 from jaxaug.iterators.sources.storage.byte_progress import byte_progress
+from jaxaug.iterators.sources.storage.files import cache_folder
 
 _LEVELS = {"uint8": 255, "uint16": 65535, "float32": 1}  # what is 1.0 to `Normalize`
 
@@ -92,10 +93,8 @@ def statistics(source: Any, form: PixelForm, processes: int | None = None) -> St
 def _journal_path(source: Any, form: PixelForm) -> str:
     """Return a file in the cache of the user, one for each source and form."""
     name = hashlib.blake2b(f"{source.fingerprint()}{form}".encode(), digest_size=8).hexdigest()
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = os.path.join(cache, "jaxaug")
-    os.makedirs(folder, exist_ok=True)
-    return os.path.join(folder, f"{name}.statistics")
+    os.makedirs(cache_folder(), exist_ok=True)
+    return os.path.join(cache_folder(), f"{name}.statistics")
 
 
 def sums_of(form: PixelForm, source: Any, start: int) -> Sums:

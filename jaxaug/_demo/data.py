@@ -13,6 +13,7 @@ from PIL import Image
 from jaxaug._demo.drawings import KINDS, draw
 from jaxaug._demo.progress import progress
 from jaxaug._typing import PathLike
+from jaxaug.iterators.sources.storage.files import cache_folder
 
 # Counted up whenever the drawings change, so that a cached set of older drawings is not taken.
 VERSION = 1
@@ -32,11 +33,6 @@ _STORED = {
 _ORIENTATION_TAG = 0x0112
 
 
-def cache_folder() -> Path:
-    """Return `$XDG_CACHE_HOME/jaxaug`, by default `~/.cache/jaxaug`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxaug"
-
-
 def make_dataset(cache: PathLike | None = None, count: int = 2000, seed: int = 0) -> Path:
     """Draw a labeled data set of JPEGs, or return the one that is already there.
 
@@ -52,7 +48,7 @@ def make_dataset(cache: PathLike | None = None, count: int = 2000, seed: int = 0
     Returns:
       The folder with `train` and `val`.
     """
-    root = (cache_folder() if cache is None else Path(cache)) / f"demo-{VERSION}-{count}-{seed}"
+    root = Path(cache_folder() if cache is None else cache) / f"demo-{VERSION}-{count}-{seed}"
     if root.exists():
         return root
 
