@@ -152,6 +152,20 @@ class LabeledFiles(FileSource):
         return {} if self.labels is None else {"label": self.labels}
 
 
+def note_failures(known: dict[int, str], indices: np.ndarray, failures: Mapping[int, str]) -> None:
+    """Note why rows of `indices` could not be read, by record; forget what the others had.
+
+    Each in one step: another thread may describe the record.
+    """
+    if not failures and not known:
+        return
+    for row, index in enumerate(indices.tolist()):
+        if row in failures:
+            known[index] = failures[row]
+        else:
+            known.pop(index, None)
+
+
 def _text(row: Mapping[Any, Any], name: str, index: int, missing: str | None) -> str:
     value = row.get(name)
     if isinstance(value, bytes):

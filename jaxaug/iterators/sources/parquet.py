@@ -16,7 +16,7 @@ from jaxaug.decode import Encoded, Ragged
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import hash_features, join_columns
 from jaxaug.iterators.sources import _arrow, _items
-from jaxaug.iterators.sources._base import TableSource, check_boxes_of
+from jaxaug.iterators.sources._base import TableSource, check_boxes_of, note_failures
 from jaxaug.iterators.sources.packed.columns import (
     NULLS,
     MaxLength,
@@ -182,7 +182,7 @@ class Parquet(TableSource):
           IndexError: an index outside [0, len).
         """
         indices = checked_indices(indices, len(self))
-        numbers = np.searchsorted(self._starts, indices, side="right") - 1
+        numbers = self._groups_of(indices)
         refused = self._changed_files(numbers)
         columns = take_features(self._features, self._ragged, indices)
         failed: dict[int, str] = {}
@@ -193,7 +193,7 @@ class Parquet(TableSource):
             else self._read_images(name, places, numbers, refused, failed)
             for name in self._image_columns
         ]
-        self._note(indices, failed)
+        note_failures(self._failures, indices, failed)
         return join_columns(dict(zip(("image", "mask"), encoded)), columns)
 
     def _read_images(
@@ -255,7 +255,7 @@ class Parquet(TableSource):
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the file, the row in it, its texts, and "error" if its image cannot be read."""
-        number = self._group_of(index)
+        number = int(self._groups_of(np.array(index)))
         file_number, group = self._groups[number]
         opened = self._opened[file_number]
         place = index - int(self._starts[number])
@@ -275,7 +275,7 @@ class Parquet(TableSource):
         return found
 
     def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
-        numbers = np.searchsorted(self._starts, indices, side="right") - 1
+        numbers = self._groups_of(indices)
         places = indices - self._starts[numbers]
         rows: list[dict[str, Any]] = [{} for _ in range(len(indices))]
         texts = [field.name for field in self._opened[0].schema if _arrow.is_text(field.type)]
@@ -295,23 +295,22 @@ class Parquet(TableSource):
         """Return a column of texts in a group, an Arrow array."""
         known = self._cache.get((name, number))
         if known is not None:
-            return known.owner
+            return known
         table = self._read_group(number, [name])
         if isinstance(table, str):
             raise SourceError(f"{table}.")
         mapped = self._opened[self._groups[number][0]].mapped
         column = table[name]
-        nothing = np.zeros(0, np.uint64)
-        held = 0 if mapped else column.nbytes
-        self._cache.put((name, number), _arrow.Images(nothing, nothing, None, column, held))
+        self._cache.put((name, number), column, 0 if mapped else column.nbytes)
         return column
 
-    def _group_of(self, index: int) -> int:
-        return int(np.searchsorted(self._starts, index, side="right")) - 1
+    def _groups_of(self, indices: np.ndarray) -> np.ndarray:
+        """Return the numbers of the groups of records, in the shape of `indices`."""
+        return np.searchsorted(self._starts, indices, side="right") - 1
 
     def _in_file(self, index: int) -> dict[str, Any]:
         """Return the file of a record and the row in it."""
-        number = self._group_of(index)
+        number = int(self._groups_of(np.array(index)))
         file_number, group = self._groups[number]
         before = int(self._opened[file_number].rows[:group].sum())
         row = before + index - int(self._starts[number])
@@ -319,7 +318,7 @@ class Parquet(TableSource):
 
     def stamps(self, indices: np.ndarray) -> np.ndarray:
         """Return stamps of sizes and times of the records' files as they were opened."""
-        numbers = np.searchsorted(self._starts, indices, side="right") - 1
+        numbers = self._groups_of(indices)
         files = np.array([file for file, _ in self._groups])
         return data_stamps(self._files)[files[numbers]]
 
@@ -380,7 +379,7 @@ class Parquet(TableSource):
         if isinstance(table, str):
             return table
         images = _arrow.images_of(table[column], self._opened[file_number].mapped)
-        self._cache.put((column, number), images)
+        self._cache.put((column, number), images, images.bytes_held)
         return images
 
     def _read_group(self, number: int, columns: list[str]) -> Any:
@@ -448,16 +447,6 @@ class Parquet(TableSource):
                 failed[row] = f"its file {path!r} {_unreadable(path)}"
         return files
 
-    def _note(self, indices: np.ndarray, failed: dict[int, str]) -> None:
-        """Remember why rows of `indices` could not be read, and forget the others' failures."""
-        if not failed and not self._failures:
-            return
-        for row, index in enumerate(indices.tolist()):
-            if row in failed:
-                self._failures[index] = failed[row]
-            else:
-                self._failures.pop(index, None)
-
 
 def _unreadable(path: str) -> str:
     """Return why no bytes of a file were read."""
@@ -469,34 +458,35 @@ def _unreadable(path: str) -> str:
 
 
 class _Cache:
-    """Groups of images in memory, the longest unused first; mapped ones stay for nothing."""
+    """Columns of groups in memory, the longest unused first; mapped ones stay for nothing."""
 
     def __init__(self, memory: int):
         self._memory = memory
         self._held = 0
-        self._groups: OrderedDict[tuple[str, int], _arrow.Images] = OrderedDict()
+        # By name and number of a group: what is held, and its bytes.
+        self._columns: OrderedDict[tuple[str, int], tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
         self._warned = False
 
-    def get(self, key: tuple[str, int]) -> _arrow.Images | None:
-        """Return the images of a column and the number of a group, if they are held."""
+    def get(self, key: tuple[str, int]) -> Any:
+        """Return the column of a name in a group, None where it is not held."""
         with self._lock:
-            if key in self._groups:
-                self._groups.move_to_end(key)
-            return self._groups.get(key)
+            if key in self._columns:
+                self._columns.move_to_end(key)
+            return self._columns.get(key, (None, 0))[0]
 
-    def put(self, key: tuple[str, int], images: _arrow.Images) -> None:
-        """Hold images, and drop the longest unused ones where there are too many."""
+    def put(self, key: tuple[str, int], column: Any, size: int) -> None:
+        """Hold a column of so many bytes, and drop the longest unused ones where it is too much."""
         with self._lock:
-            earlier = self._groups.pop(key, None)  # of a thread that read them at the same time
-            self._groups[key] = images
-            self._held += images.bytes_held - (earlier.bytes_held if earlier else 0)
+            # Another thread may have read it at the same time.
+            self._held += size - self._columns.pop(key, (None, 0))[1]
+            self._columns[key] = column, size
             if self._held <= self._memory:
                 return
             self._warn()
-            while self._held > self._memory and len(self._groups) > 1:
-                _, dropped = self._groups.popitem(last=False)
-                self._held -= dropped.bytes_held
+            while self._held > self._memory and len(self._columns) > 1:
+                _, (_, dropped) = self._columns.popitem(last=False)
+                self._held -= dropped
 
     def _warn(self) -> None:
         if self._warned:

@@ -523,12 +523,12 @@ def test_views_of_bytes_are_images(tmp_path, form):
 
 def test_the_longest_unused_group_leaves_the_memory():
     cache = _Cache(2)
-    image = _arrow.Images(np.zeros(0), np.zeros(0), None, None, 1)
-    cache.put(("image", 0), image)
-    cache.put(("image", 1), image)
+    image = object()
+    cache.put(("image", 0), image, 1)
+    cache.put(("image", 1), image, 1)
     assert cache.get(("image", 0)) is image
     with pytest.warns(UserWarning, match="row groups are decompressed again and again"):
-        cache.put(("image", 2), image)
+        cache.put(("image", 2), image, 1)
     assert [cache.get(("image", number)) for number in range(3)] == [image, None, image]
 
 

@@ -20,7 +20,7 @@ from jaxaug._typing import PathLike, Values
 from jaxaug.decode import Encoded, Sides
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
-from jaxaug.iterators.sources._base import TableSource, check_boxes_of
+from jaxaug.iterators.sources._base import TableSource, check_boxes_of, note_failures
 from jaxaug.iterators.sources._findings import without_rows
 from jaxaug.iterators.sources._items import TEXTS
 from jaxaug.iterators.sources.packed.columns import (
@@ -263,7 +263,7 @@ class PackedSource(TableSource):
         Raises:
           SourceError: the index has places outside of their files.
         """
-        files = np.searchsorted(self._index.row_starts, indices, side="right")[rows] - 1
+        files = self._files_of(indices)[rows]
         if ends_behind(self._sizes[files], offsets, lengths).any():
             raise SourceError(
                 f"the index {self.index_path!r} has records outside of their files: remove it, and "
@@ -275,19 +275,8 @@ class PackedSource(TableSource):
         reasons: dict[int, str] = {}
         for place, reason in sorted(failures.items()):
             reasons.setdefault(int(rows[place]), reason)
-        self._note(indices, reasons)
+        note_failures(self._failures, indices, reasons)
         return without_rows(encoded, [*self._bad], indices[rows]) if self._bad else encoded
-
-    def _note(self, indices: np.ndarray, failures: dict[int, str]) -> None:
-        """Remember why rows of `indices` could not be read."""
-        if not failures and not self._failures:
-            return
-        for row, index in enumerate(indices.tolist()):
-            failure = failures.get(row)
-            if failure is None:
-                self._failures.pop(index, None)
-            else:  # in one step: another thread may describe the record
-                self._failures[index] = failure
 
     def untrusting(self) -> "PackedSource":
         """Return a copy that also reads what a verification found bad; see `verify`."""
@@ -316,7 +305,7 @@ class PackedSource(TableSource):
     def hold(self, indices: np.ndarray, keeper: object) -> None:
         """Read records whole that will be wanted, see `Far`."""
         rows, offsets, lengths = self._ranges(indices)
-        files = np.searchsorted(self._index.row_starts, indices, side="right")[rows] - 1
+        files = self._files_of(indices)[rows]
         if not ends_behind(self._sizes[files], offsets, lengths).any():  # which `read` tells
             places = (files, offsets.astype(np.int64), lengths.astype(np.int64))
             self._storage.hold(*places, keeper)
@@ -366,7 +355,7 @@ class PackedSource(TableSource):
     def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the texts of each record, those among `names` at least."""
         starts = self._starts_of(indices)
-        files = np.searchsorted(self._index.row_starts, indices, side="right") - 1
+        files = self._files_of(indices)
         last = indices + 1 == self._index.row_starts[files + 1]
         following = self._starts_of(np.where(last, indices, indices + 1))
         stops = np.where(last, self._sizes[files].astype(np.int64), following)
@@ -399,9 +388,13 @@ class PackedSource(TableSource):
         offsets = self._columns["offset"][indices].astype(np.int64)
         return offsets - self._columns["lead"][indices].astype(np.int64)
 
+    def _files_of(self, indices: np.ndarray) -> np.ndarray:
+        """Return the numbers of the files of records, in the shape of `indices`."""
+        return np.searchsorted(self._index.row_starts, indices, side="right") - 1
+
     def _in_file(self, index: int) -> tuple[int, int]:
         """Return the number of the file of a record, and the record's number in it."""
-        number = int(np.searchsorted(self._index.row_starts, index, side="right")) - 1
+        number = int(self._files_of(np.array(index)))
         return number, index - int(self._index.row_starts[number])
 
     def _place(self, index: int) -> str:
@@ -410,8 +403,7 @@ class PackedSource(TableSource):
 
     def stamps(self, indices: np.ndarray) -> np.ndarray:
         """Return stamps of sizes and times of the records' files as they were opened."""
-        numbers = np.searchsorted(self._index.row_starts, indices, side="right") - 1
-        return data_stamps(self._files)[numbers]
+        return data_stamps(self._files)[self._files_of(indices)]
 
     def fingerprint(self) -> str:
         """Return a hash of the files' names and sizes, the images' places, and the features."""
