@@ -9,6 +9,7 @@ part of the Loader's one compiled call.
 import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,6 +19,7 @@ from jax import Array
 
 from jaxaug._typing import Device, Values
 from jaxaug.decode._types import Span
+from jaxaug.errors import DecodeError
 
 WHOLE = np.iinfo(np.int64).max  # an end behind that of all values
 
@@ -284,6 +286,27 @@ class ColumnDecoder:
 
     def close(self) -> None:
         """End what `open` started."""
+
+
+def decode_each(
+    threads: Executor, decode: Callable[[int], None], wanted: np.ndarray
+) -> dict[int, str]:
+    """Decode the wanted rows, bool[n], by some threads; return row -> reason of those that failed.
+
+    Args:
+      threads: each decodes one row after the other.
+      decode: of one row; raises a DecodeError where it fails.
+    """
+
+    def reason(row: int) -> str | None:
+        try:
+            decode(row)
+        except DecodeError as error:
+            return error.reason
+
+    rows = np.flatnonzero(wanted).tolist()
+    reasons = zip(rows, threads.map(reason, rows))
+    return {row: found for row, found in reasons if found is not None}
 
 
 def valid_rows(failures: Mapping[int, str], wanted: np.ndarray) -> np.ndarray:

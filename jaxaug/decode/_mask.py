@@ -15,7 +15,14 @@ from jaxaug._checks import is_int
 from jaxaug._install import installed_versions
 from jaxaug._typing import Values
 from jaxaug.decode._clip_rows import clips_of, one_frame, rows_of_clips
-from jaxaug.decode._column import Column, ColumnDecoder, Decoded, RowError, valid_rows
+from jaxaug.decode._column import (
+    Column,
+    ColumnDecoder,
+    Decoded,
+    RowError,
+    decode_each,
+    valid_rows,
+)
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image.canvas import rows_within
@@ -225,11 +232,9 @@ class EncodedMask(ColumnDecoder):
         headers = read_headers(values, self.max_pixels)
         arrays = siblings[self.of].arrays
         place = partial(self._place, canvases, values, headers, arrays)
-        rows = np.flatnonzero(wanted).tolist()
         # Its threads end with the batch.
         with ThreadPoolExecutor(usable_cpus(), thread_name_prefix="jaxaug-masks") as pool:
-            reasons = list(pool.map(place, rows))
-        failures = {row: reason for row, reason in zip(rows, reasons) if reason}
+            failures = decode_each(pool, place, wanted)
         return Decoded({"canvas": canvases}, valid_rows(failures, wanted), failures)
 
     def _place(
@@ -239,20 +244,16 @@ class EncodedMask(ColumnDecoder):
         headers: Headers,
         image: Mapping[str, np.ndarray],
         row: int,
-    ) -> str:
-        """Put the mask of a row on its canvas; return what is wrong with it, or ""."""
-        try:
-            mask = self._decode(masks.view(row), headers.row(row))
-            original_size = tuple(image["original_size"][row].tolist())
-            # A mask that has an orientation of its own is upright by now.
-            turned = int(headers.orientation[row]) != 1
-            orientation = 1 if turned else int(image["orientation"][row])
-            mask = turn_mask(mask, original_size, orientation)
-        except DecodeError as error:
-            return error.reason
+    ) -> None:
+        """Put the mask of a row on its canvas."""
+        mask = self._decode(masks.view(row), headers.row(row))
+        original_size = tuple(image["original_size"][row].tolist())
+        # A mask that has an orientation of its own is upright by now.
+        turned = int(headers.orientation[row]) != 1
+        orientation = 1 if turned else int(image["orientation"][row])
+        mask = turn_mask(mask, original_size, orientation)
         height, width = image["size"][row].tolist()
         canvases[row, :height, :width] = shrink_mask(mask, (height, width))
-        return ""
 
     def _decode(self, data: memoryview, header: Headers) -> np.ndarray:
         """Return the class numbers [h, w] of a mask, upright by its own orientation."""

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 
 from jaxaug.decode.audio.facts import (
     G711,
-    AudioError,
     Header,
     check_end,
     plain_header,
     width_of,
 )
+from jaxaug.errors import DecodeError
 
 _UNTIL_THE_END = (0, 0xFFFFFFFF)  # what recorders to a pipe write for a length
 _IN_DS64 = 0xFFFFFFFF  # RF64: the length is in the chunk "ds64"
@@ -73,7 +73,7 @@ def wav(data: memoryview) -> Header:
             elif length in _UNTIL_THE_END:
                 length = None
             return _wav_header(data, found, start, length)
-    raise AudioError("it is a WAV file without samples")
+    raise DecodeError("it is a WAV file without samples")
 
 
 def w64(data: memoryview) -> Header:
@@ -86,7 +86,7 @@ def w64(data: memoryview) -> Header:
             found = start, length
         if name[:4] == b"data":
             return _wav_header(data, found, start, length)
-    raise AudioError("it is a W64 file without samples")
+    raise DecodeError("it is a W64 file without samples")
 
 
 def aiff(data: memoryview) -> Header:
@@ -96,7 +96,7 @@ def aiff(data: memoryview) -> Header:
         chunks.setdefault(name, (start, length))
         if b"COMM" in chunks and b"SSND" in chunks:
             return _aiff_header(data, *chunks[b"COMM"], *chunks[b"SSND"])
-    raise AudioError("it is an AIFF file without samples, or without their format")
+    raise DecodeError("it is an AIFF file without samples, or without their format")
 
 
 def _aiff_header(data: memoryview, form: int, size: int, start: int, length: int) -> Header:
@@ -112,7 +112,7 @@ def _aiff_header(data: memoryview, form: int, size: int, start: int, length: int
     samples = start + length - first
     header = plain_header(coding, channels, rate, first, samples, len(data), bits=integers)
     if frames > header.frames:
-        raise AudioError(f"it is cut off: {header.frames} of {frames} samples are there")
+        raise DecodeError(f"it is cut off: {header.frames} of {frames} samples are there")
     return header._replace(frames=frames)
 
 
@@ -122,10 +122,10 @@ def _aiff_coding(kind: bytes, bits: int) -> str:
     if kind == b"sowt" and 8 < bits <= 16:
         return "<i2"
     if kind not in _AIFC or not 0 < bits <= 64:
-        raise AudioError(f"its encoding {kind!r} of {bits} bits is not read")
+        raise DecodeError(f"its encoding {kind!r} of {bits} bits is not read")
     coding = _AIFC[kind]
     if coding is None and bits > 32:
-        raise AudioError(f"its encoding {kind!r} of {bits} bits is not read")
+        raise DecodeError(f"its encoding {kind!r} of {bits} bits is not read")
     return coding or ("|i1", ">i2", ">i3", ">i4")[(bits - 1) // 8]
 
 
@@ -141,11 +141,11 @@ def au(data: memoryview) -> Header:
     order = ">" if bytes(data[:4]) == b".snd" else "<"
     start, length, encoding, rate, channels = struct.unpack_from(f"{order}5I", data, 4)
     if encoding not in _AU:
-        raise AudioError(f"its encoding {encoding} is not read: PCM, float, A-law and mu-law are")
+        raise DecodeError(f"its encoding {encoding} is not read: PCM, float, A-law and mu-law are")
     coding = _AU[encoding]
     coding = order + coding if len(coding) == 2 else coding
     if start < _AU_HEADER:
-        raise AudioError(f"its header is damaged: its samples begin inside of it, at byte {start}")
+        raise DecodeError(f"its header is damaged: its samples begin inside of it, at byte {start}")
     return plain_header(
         coding, channels, rate, start, None if length == 0xFFFFFFFF else length, len(data)
     )
@@ -159,10 +159,10 @@ def caf(data: memoryview) -> Header:
             found = struct.unpack_from(">d4s5I", data, start)
         if name == b"data":
             if found is None:
-                raise AudioError("its samples come before their format")
+                raise DecodeError("its samples come before their format")
             check_end(start, length, len(data))
             return _caf_header(found, start + 4, None if length == -1 else length - 4, len(data))
-    raise AudioError("it is a CAF file without samples")
+    raise DecodeError("it is a CAF file without samples")
 
 
 def _caf_header(found: tuple, start: int, length: int | None, there: int) -> Header:
@@ -174,9 +174,9 @@ def _caf_header(found: tuple, start: int, length: int | None, there: int) -> Hea
     pcm = f"{order}{'f' if flags & 1 else 'i'}{bits // 8}"
     coding = {b"lpcm": pcm, b"alaw": "alaw", b"ulaw": "ulaw"}.get(kind, "")
     if coding not in G711 and (coding[1:] not in _CAF or bits % 8):
-        raise AudioError(f"its encoding {kind!r} of {bits} bits is not read")
+        raise DecodeError(f"its encoding {kind!r} of {bits} bits is not read")
     if block != channels * width_of(coding):
-        raise AudioError(f"its encoding {kind!r} of {bits} bits in {block} bytes is not read")
+        raise DecodeError(f"its encoding {kind!r} of {bits} bits in {block} bytes is not read")
     return plain_header(coding, channels, rate, start, length, there)
 
 
@@ -184,7 +184,7 @@ def sphere(data: memoryview) -> Header:
     """Return the header of a SPHERE file of NIST."""
     size = int(bytes(data[8:16]))
     if size < 16:
-        raise AudioError(f"its header is damaged: it has {size} bytes")
+        raise DecodeError(f"its header is damaged: it has {size} bytes")
     fields = {}
     for line in bytes(data[16:size]).decode("ascii", "replace").splitlines():
         name, _, value = line.strip().partition(" ")
@@ -199,7 +199,7 @@ def sphere(data: memoryview) -> Header:
     if coding == "pcm" and 1 <= width <= 4:
         coding = f"{'<' if little else '>'}i{width}"
     if coding not in (*G711, "<i1", ">i1") and coding[1:] not in ("i2", "i3", "i4"):
-        raise AudioError(f"its encoding {coding!r} is not read: pcm, alaw and ulaw are")
+        raise DecodeError(f"its encoding {coding!r} is not read: pcm, alaw and ulaw are")
     frames = int(fields.get("sample_count", "-1"))
     length = frames * channels * width_of(coding) if frames >= 0 else None
     return plain_header(coding, channels, rate, size, length, len(data))
@@ -210,7 +210,7 @@ def _wav_header(
 ) -> Header:
     """Return what the chunk "fmt " at `found` tells of samples; a length of None is unknown."""
     if found is None:
-        raise AudioError("its samples come before their format")
+        raise DecodeError("its samples come before their format")
     encoding, channels, rate, _, block, bits = struct.unpack_from("<HHIIHH", data, found[0])
     if encoding == _EXTENSIBLE:
         encoding = struct.unpack_from("<H", data, found[0] + 24)[0]
@@ -220,7 +220,7 @@ def _wav_header(
     stored = -(-bits // 8) * 8 if encoding == 1 else bits  # they are the upper ones of whole bytes
     coding = _WAV.get(encoding, {}).get(stored)
     if coding is None or block != channels * width_of(coding):
-        raise AudioError(
+        raise DecodeError(
             f"its encoding {encoding:#x} of {bits} bits is not read: PCM, float, A-law, mu-law, and"
             " the ADPCM of IMA and Microsoft are"
         )
@@ -249,5 +249,5 @@ def _chunks(
             length -= head
         yield name, place + head, length
         if length < 0:
-            raise AudioError(f"its chunks are damaged at byte {place}")
+            raise DecodeError(f"its chunks are damaged at byte {place}")
         place += head + length + -length % even

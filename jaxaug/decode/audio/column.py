@@ -15,16 +15,15 @@ from jaxaug._checks import check_choice, check_positive_int
 from jaxaug._install import installed_versions
 from jaxaug._sinc import RESAMPLE, resample, resampled_length
 from jaxaug._typing import Device, Values
-from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
+from jaxaug.decode._column import Column, ColumnDecoder, Decoded, decode_each, valid_rows
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._draw import draw_integers
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.audio.facts import AudioError
 from jaxaug.decode.audio.part import Part, find_part
 from jaxaug.decode.audio.read import read_window, to_floats, to_int16
 from jaxaug.decode.audio.stream import SoundStream
 from jaxaug.decode.video.column import Video
-from jaxaug.errors import PrecisionWarning
+from jaxaug.errors import DecodeError, PrecisionWarning
 
 _SAMPLED_RECORDS = 1000  # looked at where a setting is left to the data
 _SAMPLED_VIDEOS = 32
@@ -198,7 +197,7 @@ class Audio(ColumnDecoder):
         """Return what a record is of its file; of a video, all of its sound.
 
         Raises:
-          AudioError: the file cannot be decoded, or has no such part.
+          DecodeError: the file cannot be decoded, or has no such part.
         """
         return find_part(values.view(row), values.span if self.of is None else None, row)
 
@@ -214,7 +213,7 @@ class Audio(ColumnDecoder):
         for row in range(len(values.lengths)):
             try:
                 found.append(self.part(values, row))
-            except AudioError:
+            except DecodeError:
                 continue
         return found
 
@@ -341,49 +340,44 @@ class AudioReader:
     in_flight = 2
 
     def __init__(self, audio: Audio):
-        self._audio = audio
+        self.running = audio
         self._threads = ThreadPoolExecutor(audio.num_threads or usable_cpus(), "jaxaug-audio")
-
-    @property
-    def running(self) -> Audio:
-        """What `Loader.decoders` shows."""
-        return self._audio
 
     def check_rows(self, values: Encoded, stored: Any) -> tuple[list[Any], dict[int, str]]:
         """Return the headers of n sounds; see `ColumnDecoder`."""
         parts = [self._part(values, row) for row in range(len(values.lengths))]
-        bad = [row for row, part in enumerate(parts) if isinstance(part, AudioError)]
-        return parts, {row: str(parts[row]) for row in bad}
+        errors = [(row, each) for row, each in enumerate(parts) if isinstance(each, DecodeError)]
+        return parts, {row: error.reason for row, error in errors}
 
-    def _part(self, values: Encoded, row: int) -> Part | AudioError:
+    def _part(self, values: Encoded, row: int) -> Part | DecodeError:
         """Return what a record is of its file, or why it cannot be decoded."""
         try:
-            part = self._audio.part(values, row)
+            part = self.running.part(values, row)
             self._check(part)
-        except AudioError as error:
+        except DecodeError as error:
             return error
         return part
 
     def _check(self, part: Part) -> None:
-        """Raise AudioError where a sound does not fit into the arrays of the column."""
-        audio = self._audio
+        """Raise DecodeError where a sound does not fit into the arrays of the column."""
+        audio = self.running
         rate, channels = part.header.rate, part.channels
         highest = audio.max_rate or audio.rate
         if rate > highest or not (audio.resampled or rate == audio.rate):
-            raise AudioError(
+            raise DecodeError(
                 f"its rate is {rate} Hz, those of the records looked at are at most"
                 f" {highest}: give Audio(max_rate={rate})"
             )
         up, down = audio.ratio(rate)
         if (up + 1) * down > _INT32:
-            raise AudioError(
+            raise DecodeError(
                 f"its rate, {rate} Hz, has no small ratio to {audio.rate}, that of the clips:"
                 " resample the file"
             )
         if audio.channels == "as stored" and channels != audio.width:
-            raise AudioError(f"it has {channels} channels, others {audio.width}")
+            raise DecodeError(f"it has {channels} channels, others {audio.width}")
         if audio.channels == "stereo" and channels > 2:
-            raise AudioError(f'it has {channels} channels: take them to "mono"')
+            raise DecodeError(f'it has {channels} channels: take them to "mono"')
 
     def decode_rows(
         self,
@@ -394,27 +388,22 @@ class AudioReader:
         keys: np.ndarray,
     ) -> Decoded:
         """Return the clips of n sounds; see `ColumnDecoder`."""
-        forms = self._audio.forms().items()
-        times = None if self._audio.of is None else siblings[self._audio.of].arrays["time"]
+        forms = self.running.forms().items()
+        times = None if self.running.of is None else siblings[self.running.of].arrays["time"]
         arrays = {key: np.zeros((len(wanted), *f.shape), f.dtype) for key, f in forms}
         arrays["ratio"][:] = 1
 
-        def decode(row: int) -> str | None:
-            try:
-                if isinstance(checked[row], AudioError):
-                    raise checked[row]
-                part = checked[row]
-                if times is None:
-                    starts = self._starts(part, keys[row : row + 1])
-                else:
-                    starts = self._starts_of(part, values.view(row), times[row])
-                self._decode(values.view(row), part, starts, arrays, row)
-            except AudioError as error:
-                return str(error)
+        def decode(row: int) -> None:
+            part = checked[row]
+            if isinstance(part, DecodeError):
+                raise part
+            if times is None:
+                starts = self._starts(part, keys[row : row + 1])
+            else:
+                starts = self._starts_of(part, values.view(row), times[row])
+            self._decode(values.view(row), part, starts, arrays, row)
 
-        rows = np.flatnonzero(wanted).tolist()
-        reasons = zip(rows, self._threads.map(decode, rows))
-        failures = {row: reason for row, reason in reasons if reason is not None}
+        failures = decode_each(self._threads, decode, wanted)
         for row in failures:
             for array in arrays.values():
                 array[row] = 0
@@ -425,12 +414,12 @@ class AudioReader:
 
     def _warnings(self, checked: list[Any], rows: list[int]) -> dict[int, Warning]:
         """Return a warning for each sound that loses what int16 cannot hold."""
-        if not self._audio.exact:
+        if not self.running.exact:
             return {}
         lossy = PrecisionWarning(
             "its samples are rounded to 16 bits, which the records looked at have at most"
         )
-        kept = (1, self._audio.width)
+        kept = (1, self.running.width)
         return {
             row: lossy
             for row in rows
@@ -441,7 +430,7 @@ class AudioReader:
         self, data: memoryview, part: Part, starts: np.ndarray, arrays: dict[str, Any], row: int
     ) -> None:
         """Write the clips of one sound that begin at some of its samples into the arrays."""
-        audio, header = self._audio, part.header
+        audio, header = self.running, part.header
         window = audio.window(header.rate)
         lengths = np.clip(part.end - starts, 0, window)
         arrays["ratio"][row] = audio.ratio(header.rate)
@@ -462,13 +451,13 @@ class AudioReader:
         """Return the first samples int64[count] of the clips at the frames' times of a video."""
         with SoundStream(data) as stream:
             begin = stream.first
-        first = times.reshape(self._audio.count or 1, -1)[:, 0].astype(np.float64)
+        first = times.reshape(self.running.count or 1, -1)[:, 0].astype(np.float64)
         return np.round((first - begin) * part.header.rate).astype(np.int64)
 
     def _starts(self, part: Part, key: np.ndarray) -> np.ndarray:
         """Return the first samples of the clips of one sound, int64[count]."""
-        start, count = self._audio.start, self._audio.count or 1
-        last = max(0, part.frames - self._audio.window(part.header.rate))
+        start, count = self.running.start, self.running.count or 1
+        last = max(0, part.frames - self.running.window(part.header.rate))
         if start == "random":
             return part.begin + draw_integers(key, np.arange(count), high=last + 1)
         if start == "uniform":
@@ -477,7 +466,7 @@ class AudioReader:
         first = round(float(start) * part.header.rate)
         if first >= part.frames:
             seconds = part.frames / part.header.rate
-            raise AudioError(f"it ends after {seconds:g} seconds, before `start`, {start:g}")
+            raise DecodeError(f"it ends after {seconds:g} seconds, before `start`, {start:g}")
         return np.full(count, part.begin + first, np.int64)
 
     def _mixed(self, samples: np.ndarray, clip: np.ndarray) -> np.ndarray:

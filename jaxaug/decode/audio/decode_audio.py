@@ -6,7 +6,6 @@ import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int
 from jaxaug.decode._types import view_of
-from jaxaug.decode.audio.facts import AudioError
 from jaxaug.decode.audio.headers import read_header
 from jaxaug.decode.audio.read import read_window, to_int16
 from jaxaug.errors import DecodeError
@@ -67,8 +66,8 @@ def decode_audio(
     view = view_of(data)
     try:
         return _window(view, start, seconds, dtype, max_samples)
-    except AudioError as error:
-        raise DecodeError(str(error), medium="sound", byte_count=len(view)) from None
+    except DecodeError as error:
+        raise DecodeError(error.reason, medium="sound", byte_count=len(view)) from None
 
 
 def _window(
@@ -83,7 +82,7 @@ def _window(
     if seconds is not None:
         count = min(count, max(1, round(seconds * rate)))
     if count * header.channels > max_samples:
-        raise AudioError(
+        raise DecodeError(
             f"the window has {count} samples of {header.channels} channels, more than"
             f" `max_samples`, {max_samples}: give a shorter `seconds`"
         )

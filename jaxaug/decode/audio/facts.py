@@ -2,11 +2,9 @@
 
 from typing import Any, NamedTuple
 
+from jaxaug.errors import DecodeError
+
 G711 = ("alaw", "ulaw")
-
-
-class AudioError(ValueError):
-    """Why a file is no sound that can be decoded: its text is the reason of a bad record."""
 
 
 class Header(NamedTuple):
@@ -74,12 +72,12 @@ def plain_header(
       bits: of a sample, where that is not all of its bytes.
 
     Raises:
-      AudioError: the file ends before the samples do, or these before they begin.
+      DecodeError: the file ends before the samples do, or these before they begin.
     """
     if length is None:
         length = max(0, there - start)
     if length < 0:
-        raise AudioError(f"its header is damaged: its samples have {length} bytes")
+        raise DecodeError(f"its header is damaged: its samples have {length} bytes")
     check_end(start, length, there)
     whole = {"f": 0}.get(coding[1], 16 if coding in G711 else 8 * width_of(coding))
     frames = length // (width_of(coding) * max(channels, 1))
@@ -87,7 +85,7 @@ def plain_header(
 
 
 def check_end(start: int, length: int, there: int) -> None:
-    """Raise AudioError where a file ends before its samples do."""
+    """Raise DecodeError where a file ends before its samples do."""
     if start + length > there:
         found = max(0, there - start)
-        raise AudioError(f"it is cut off: {found} of {length} bytes of samples are there")
+        raise DecodeError(f"it is cut off: {found} of {length} bytes of samples are there")

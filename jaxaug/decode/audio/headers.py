@@ -4,11 +4,12 @@ import struct
 
 from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.audio import chunks, mp3, ogg, opus
-from jaxaug.decode.audio.facts import AudioError, Header
+from jaxaug.decode.audio.facts import Header
 from jaxaug.decode.audio.libraries import soundfile
 from jaxaug.decode.audio.raw import raw_stream
 from jaxaug.decode.audio.stream import stream_header
 from jaxaug.decode.video.container import container_at
+from jaxaug.errors import DecodeError
 
 _W64 = b"riff" + bytes.fromhex("2e91cf11a5d628db04c10000")
 _BITS_OF_MINIAUDIO = 24  # that it decodes of FLAC
@@ -21,32 +22,30 @@ def read_header(data: memoryview) -> Header:
     """Return what a file's bytes tell.
 
     Raises:
-      AudioError: it is no sound, or tells of one that cannot be.
+      DecodeError: it is no sound, or tells of one that cannot be.
     """
     header = _parse(data)
     if not 0 < header.channels <= _MAX_CHANNELS:
-        raise AudioError(f"it has {header.channels} channels, not 1 to {_MAX_CHANNELS}")
+        raise DecodeError(f"it has {header.channels} channels, not 1 to {_MAX_CHANNELS}")
     if not 0 < header.rate <= _MAX_RATE:
-        raise AudioError(f"its rate is {header.rate} Hz, not 1 to {_MAX_RATE}")
+        raise DecodeError(f"its rate is {header.rate} Hz, not 1 to {_MAX_RATE}")
     if header.frames <= 0:
-        raise AudioError("it holds no samples")
+        raise DecodeError("it holds no samples")
     if header.frames > _MAX_FRAMES:
-        raise AudioError(f"its header tells of {header.frames} samples, more than {_MAX_FRAMES}")
+        raise DecodeError(f"its header tells of {header.frames} samples, more than {_MAX_FRAMES}")
     return header
 
 
 def _parse(data: memoryview) -> Header:
     start = bytes(data[:16])
     if not start:
-        raise AudioError("it is empty or could not be read")
+        raise DecodeError("it is empty or could not be read")
     try:
         header = _known(start, data)
     except (struct.error, IndexError):
-        raise AudioError(f"its header is cut off after {len(data)} bytes") from None
+        raise DecodeError(f"its header is cut off after {len(data)} bytes") from None
     except (ValueError, OverflowError) as error:
-        if isinstance(error, AudioError):
-            raise
-        raise AudioError(f"its header is damaged: {error}") from None
+        raise DecodeError(f"its header is damaged: {error}") from None
     if header.kind == "av":
         return stream_header(data)
     return _blocks(data, header) if header.kind == "blocks" else header
@@ -77,8 +76,8 @@ def _known(start: bytes, data: memoryview) -> Header:
         return _mp3(data)
     for begin, kind in _NOT_READ.items():
         if start.startswith(begin):
-            raise AudioError(f"it is {kind}, which is not read: convert it, to FLAC as an example")
-    raise AudioError(
+            raise DecodeError(f"it is {kind}, which is not read: convert it, to FLAC as an example")
+    raise DecodeError(
         "it is no WAV, RF64, W64, AIFF, AU, CAF, SPHERE, FLAC, MP3, Ogg Vorbis, Opus, AAC, M4A,"
         f" AC-3 or AMR: it begins with {start[:4]!r}"
     )
@@ -92,10 +91,10 @@ def _mp3(data: memoryview) -> Header:
 
 def _flac(data: memoryview) -> Header:
     if bytes(data[4:5])[0] & 0x7F:
-        raise AudioError("its first block is no STREAMINFO")
+        raise DecodeError("its first block is no STREAMINFO")
     packed = int.from_bytes(data[18:26], "big")
     if len(data) < 42:
-        raise AudioError(f"its header is cut off after {len(data)} bytes")
+        raise DecodeError(f"its header is cut off after {len(data)} bytes")
     rate, channels = packed >> 44, (packed >> 41 & 7) + 1
     bits, frames = (packed >> 36 & 31) + 1, packed & (1 << 36) - 1
     if not frames or bits > _BITS_OF_MINIAUDIO:
@@ -123,7 +122,7 @@ def _blocks(data: memoryview, header: Header) -> Header:
         with library.SoundFile(MemoryFile(data)) as file:
             return header._replace(frames=file.frames)
     except library.LibsndfileError as error:
-        raise AudioError(f"it is damaged: {error.error_string}") from None
+        raise DecodeError(f"it is damaged: {error.error_string}") from None
 
 
 _BY_NAME = {

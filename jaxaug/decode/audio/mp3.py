@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug.decode.audio.facts import AudioError
 from jaxaug.decode.audio.libraries import miniaudio
+from jaxaug.errors import DecodeError
 
 _MONO = 3  # of the two bits of a mode
 _FIXED = 0xFFFE0C00  # bits of a header that all frames of a stream share: version, layer, rate
@@ -70,11 +70,11 @@ def find_frames(data: memoryview) -> Stream:
     """Return the frames of a file.
 
     Raises:
-      AudioError: there are none, or fewer than the file says, or their rate or channels change.
+      DecodeError: there are none, or fewer than the file says, or their rate or channels change.
     """
     place = _find_frame(data, behind_tags(data))
     if place < 0:
-        raise AudioError("it is no MP3 that can be decoded: it has no frames of a known length")
+        raise DecodeError("it is no MP3 that can be decoded: it has no frames of a known length")
     word = _word(data, place)
     format_ = _format(word & _KIND)
     places = _walk(data, place, format_)
@@ -90,9 +90,9 @@ def find_frames(data: memoryview) -> Stream:
         format_ = _format(word & _KIND)
     modes = np.frombuffer(data, np.uint8)[places[:, 0] + 3] >> 6
     if ((modes == _MONO) != (format_.channels == 1)).any():
-        raise AudioError("its frames have one channel and two: decode it to a file of one kind")
+        raise DecodeError("its frames have one channel and two: decode it to a file of one kind")
     if told and len(places) < told - 1:
-        raise AudioError(f"it is cut off: {len(places)} of {told} frames are there")
+        raise DecodeError(f"it is cut off: {len(places)} of {told} frames are there")
     frames = max(0, len(places) * format_.samples - skipped - added)
     return Stream(
         format_.rate,
@@ -108,14 +108,14 @@ def find_frames(data: memoryview) -> Stream:
 
 
 def _check_others(data: memoryview, places: np.ndarray, format_: "_Format") -> None:
-    """Raise AudioError where frames of another kind lie between those of a stream, or behind."""
+    """Raise DecodeError where frames of another kind lie between those of a stream, or behind."""
     begins, ends = places[:, 1], np.append(places[:, 0], len(data))[1:]
     for gap in np.flatnonzero(ends - begins > _FIRST_SEARCHED):
         part = data[int(begins[gap]) : int(ends[gap])]
         place = _find_frame(part, 0)
         other = _format(_word(part, place) & _KIND) if place >= 0 else None
         if other is not None and _follow(_walk(part, place, other)):
-            raise AudioError(
+            raise DecodeError(
                 f"its frames are of layer {format_.layer} at {format_.rate} Hz and layer"
                 f" {other.layer} at {other.rate} Hz: decode it to a file of one kind"
             )
@@ -359,7 +359,7 @@ def read_window(data: memoryview, stream: Stream, first: int, count: int) -> np.
     """Return samples int16[count, channels] of a stream, from one on.
 
     Raises:
-      AudioError: frames cannot be decoded.
+      DecodeError: frames cannot be decoded.
     """
     size = stream.samples
     begin = first + stream.skipped
@@ -371,7 +371,7 @@ def read_window(data: memoryview, stream: Stream, first: int, count: int) -> np.
     expected = (fillers + end - lead) * size
     decoded = _decode(frames, expected, stream.channels)
     if len(decoded) != expected:
-        raise AudioError("it is damaged: some of its frames cannot be decoded")
+        raise DecodeError("it is damaged: some of its frames cannot be decoded")
     start = begin + (fillers - lead) * size
     samples = decoded[start : start + count]
     if lead == 0:
@@ -449,10 +449,10 @@ def _decode(frames: bytes, count: int, channels: int) -> np.ndarray:
     decoder = ffi.new("ma_dr_mp3 *")
     source = ffi.from_buffer(frames)
     if not lib.ma_dr_mp3_init_memory(decoder, source, len(frames), ffi.NULL):
-        raise AudioError("it is no MP3 that can be decoded")
+        raise DecodeError("it is no MP3 that can be decoded")
     try:
         if decoder.channels != channels:
-            raise AudioError("it is damaged: its channels change")
+            raise DecodeError("it is damaged: its channels change")
         samples = np.empty((count, channels), np.int16)
         place = ffi.cast("ma_int16 *", samples.ctypes.data)
         found = lib.ma_dr_mp3_read_pcm_frames_s16(decoder, count, place)

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from jaxaug.decode.audio.facts import AudioError
+from jaxaug.errors import DecodeError
 
 _HEADER = struct.Struct("<4s2xq4sI4sB")  # name, position, stream, number, checksum, segments
 _CONTINUED, _LAST = 1, 4  # of the bits of a page
@@ -47,19 +47,19 @@ def read_page(data: memoryview, start: int) -> Page:
     """Return the page at a place.
 
     Raises:
-      AudioError: there is none, it is cut off, or it has another checksum.
+      DecodeError: there is none, it is cut off, or it has another checksum.
     """
     if start + _HEADER.size > len(data):
-        raise AudioError(f"it is cut off: its page of Ogg at byte {start} is not whole")
+        raise DecodeError(f"it is cut off: its page of Ogg at byte {start} is not whole")
     name, position, stream, number, told, count = _HEADER.unpack_from(data, start)
     if name != b"OggS":
-        raise AudioError(f"it is damaged: there is no page of Ogg at byte {start}")
+        raise DecodeError(f"it is damaged: there is no page of Ogg at byte {start}")
     segments = bytes(data[start + _HEADER.size : start + _HEADER.size + count])
     page = bytes(data[start : start + _HEADER.size + count + sum(segments)])
     if len(segments) < count or len(page) < _HEADER.size + count + sum(segments):
-        raise AudioError(f"it is cut off: its page of Ogg at byte {start} is not whole")
+        raise DecodeError(f"it is cut off: its page of Ogg at byte {start} is not whole")
     if _checksum(page) != told:
-        raise AudioError(f"it is damaged: its page of Ogg at byte {start} has another checksum")
+        raise DecodeError(f"it is damaged: its page of Ogg at byte {start} has another checksum")
     bits = page[5]
     return Page(
         start,
@@ -99,7 +99,7 @@ def pages(data: memoryview, start: int) -> Iterator[Page]:
     """Yield the pages from a place on, which must be those of one stream, without a gap.
 
     Raises:
-      AudioError: they are not, or one is damaged.
+      DecodeError: they are not, or one is damaged.
     """
     before = None
     while start < len(data):
@@ -107,7 +107,7 @@ def pages(data: memoryview, start: int) -> Iterator[Page]:
         if before is not None and (page.stream != before.stream or before.last):
             raise several_streams()
         if before is not None and page.number != (before.number + 1) & 0xFFFFFFFF:
-            raise AudioError(
+            raise DecodeError(
                 f"it is damaged: page {page.number} of Ogg follows page {before.number}"
             )
         yield page
@@ -123,14 +123,16 @@ def packets(data: memoryview, start: int, *, whole: bool) -> Iterator[tuple[Page
       whole: with the packets of the first page, else from the first one that ends behind it.
 
     Raises:
-      AudioError: a page is damaged, or missing, or of another stream.
+      DecodeError: a page is damaged, or missing, or of another stream.
     """
     kept = b""
     for page in pages(data, start):
         parts = page.parts
         skipped = page.start == start and not whole
         if page.continued != bool(kept) and not skipped:
-            raise AudioError(f"it is damaged: its page of Ogg at byte {page.start} is out of order")
+            raise DecodeError(
+                f"it is damaged: its page of Ogg at byte {page.start} is out of order"
+            )
         if kept and parts:
             parts = [kept + parts[0], *parts[1:]]
         kept = parts[-1] if page.open else b""
@@ -170,7 +172,7 @@ def _page_behind(data: memoryview, start: int, end: int, stream: bytes) -> Page 
             return None
         try:
             page = read_page(data, start + place)
-        except AudioError:  # its name inside of a packet, or damage
+        except DecodeError:  # its name inside of a packet, or damage
             start += place + 4
             continue
         if page.position >= 0 and page.stream == stream:
@@ -183,7 +185,7 @@ def last_position(data: memoryview, stream: bytes) -> int:
     """Return the position of the last sample of a stream, which must be the only one.
 
     Raises:
-      AudioError: other streams follow it.
+      DecodeError: other streams follow it.
     """
     found = []
     for part in range(1, _PROBES + 1):
@@ -220,6 +222,6 @@ def _page_before(data: memoryview, place: int) -> tuple[int, bytes, int]:
     return 0, b"", 0
 
 
-def several_streams() -> AudioError:
+def several_streams() -> DecodeError:
     """Return the error of a file with streams one after the other, or beside each other."""
-    return AudioError("its Ogg holds several streams one after the other: split it")
+    return DecodeError("its Ogg holds several streams one after the other: split it")

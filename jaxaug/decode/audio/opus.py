@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode.audio import ogg
-from jaxaug.decode.audio.facts import AudioError
 from jaxaug.decode.native.libopus import Decoder, OpusError
+from jaxaug.errors import DecodeError
 
 _RATES = (8000, 12_000, 16_000, 24_000, 48_000)  # that Opus decodes to; it counts at the last
 _LEAD = 48_000  # samples before a window that are decoded, too
@@ -49,15 +49,17 @@ def find_stream(data: memoryview) -> Stream:
     """Return what a file tells.
 
     Raises:
-      AudioError: it is damaged, or holds several streams.
+      DecodeError: it is damaged, or holds several streams.
     """
     first = ogg.read_page(data, 0)
     head = first.parts[0]
     version, channels, skipped, given, gain, family = struct.unpack_from("<BBHIhB", head, 8)
     if version >= 16 or not channels:
-        raise AudioError(f"its header is damaged: version {version}, {channels} channels")
+        raise DecodeError(f"its header is damaged: version {version}, {channels} channels")
     if family not in _FAMILIES:
-        raise AudioError(f"its channels are of family {family}, which is not read: {_FAMILIES} are")
+        raise DecodeError(
+            f"its channels are of family {family}, which is not read: {_FAMILIES} are"
+        )
     # The lowest rate that holds what was encoded.
     rate = next((rate for rate in _RATES if rate >= given), _RATES[-1])
     end = ogg.last_position(data, first.stream)
@@ -79,7 +81,7 @@ def _layout(head: bytes, channels: int, family: int) -> tuple[int, int, bytes]:
     if family == 0:
         return 1, channels - 1, bytes(range(channels))
     if len(head) < 21 + channels:
-        raise AudioError("its header is damaged: it does not tell of each channel")
+        raise DecodeError("its header is damaged: it does not tell of each channel")
     return head[19], head[20], head[21 : 21 + channels]
 
 
@@ -114,7 +116,7 @@ def read_window(data: memoryview, stream: Stream, first: int, count: int) -> np.
     """Return samples float32[count, channels] from one on; fewer where packets are missing.
 
     Raises:
-      AudioError: pages or packets are damaged.
+      DecodeError: pages or packets are damaged.
     """
     step = _RATES[-1] // stream.rate
     wanted = first + stream.skipped  # of all that is decoded at `rate`
@@ -163,14 +165,14 @@ def _decode(
                 if packets:
                     _check_position(page, position + found * step)
     except OpusError as error:
-        raise AudioError(f"it is damaged: libopus says, {error}") from None
+        raise DecodeError(f"it is damaged: libopus says, {error}") from None
     return found
 
 
 def _check_position(page: ogg.Page, position: int) -> None:
-    """Raise AudioError where samples are missing before the end of a page."""
+    """Raise DecodeError where samples are missing before the end of a page."""
     if page.position > position or (page.position < position and not page.last):
-        raise AudioError(
+        raise DecodeError(
             f"it is damaged: its page of Ogg at byte {page.start} ends at sample {page.position},"
             f" and what was decoded at {position}"
         )

@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode._types import Span
-from jaxaug.decode.audio.facts import AudioError, Header
+from jaxaug.decode.audio.facts import Header
 from jaxaug.decode.audio.headers import read_header
+from jaxaug.errors import DecodeError
 
 _SLACK = 0.1  # seconds that the end of a span may lie behind that of its file: they are rounded
 
@@ -45,7 +46,7 @@ def find_part(data: memoryview, span: Span | None, row: int) -> Part:
     """Return the part of a file that record `row` is.
 
     Raises:
-      AudioError: the file cannot be decoded, or has no such part.
+      DecodeError: the file cannot be decoded, or has no such part.
     """
     header = read_header(data)
     if span is None:
@@ -53,10 +54,10 @@ def find_part(data: memoryview, span: Span | None, row: int) -> Part:
     seconds = header.frames / header.rate
     begin, end = float(span.start[row]), float(span.end[row])
     if begin * header.rate > header.frames - 1 or (math.isfinite(end) and end > seconds + _SLACK):
-        raise AudioError(f"it ends after {seconds:g} seconds, before the part {span.text(row)}")
+        raise DecodeError(f"it ends after {seconds:g} seconds, before the part {span.text(row)}")
     first = round(begin * header.rate)
     last = header.frames if math.isinf(end) else min(header.frames, round(end * header.rate))
     channel = -1 if span.channel is None else int(span.channel[row])
     if channel >= header.channels:
-        raise AudioError(f"it has {header.channels} channels, none of number {channel}")
+        raise DecodeError(f"it has {header.channels} channels, none of number {channel}")
     return Part(header, first, max(last, first + 1), channel)

@@ -6,8 +6,8 @@ section 3.
 
 import re
 
-from jaxaug.decode.audio.facts import AudioError
 from jaxaug.decode.audio.mp3 import end_of_tag
+from jaxaug.errors import DecodeError
 
 _BEGINNINGS = {b"caff": "caf", b"fLaC": "flac", b"#!AMR": "amr"}
 _AC3_SYNC = b"\x0bw"
@@ -35,7 +35,7 @@ def raw_stream(start: bytes) -> str:
 
 
 def check_end(data: memoryview, name: str) -> None:
-    """Raise AudioError where the last frame of AC-3 or E-AC-3 is cut, which FFmpeg would not tell.
+    """Raise DecodeError where the last frame of AC-3 or E-AC-3 is cut, which FFmpeg would not tell.
 
     Args:
       data: the file.
@@ -48,7 +48,7 @@ def check_end(data: memoryview, name: str) -> None:
         head = bytes(data[place : place + _HEAD])
         size = _ac3_bytes(head) if len(head) == _HEAD else _HEAD
         if place + size > len(data):
-            raise AudioError(f"it is cut off: its frame at byte {place} has {size} bytes")
+            raise DecodeError(f"it is cut off: its frame at byte {place} has {size} bytes")
         place += size
 
 
@@ -58,7 +58,7 @@ def _ac3_bytes(head: bytes) -> int:
         return 2 * (((head[2] & 7) << 8 | head[3]) + 1)
     rate, code = head[4] >> 6, head[4] & 63
     if rate == 3 or code >> 1 >= len(_KILOBITS):
-        raise AudioError("it is damaged: a header of AC-3 tells of no rate")
+        raise DecodeError("it is damaged: a header of AC-3 tells of no rate")
     kilobits = _KILOBITS[code >> 1]
     return 2 * (2 * kilobits, kilobits * 320 // 147 + (code & 1), 3 * kilobits)[rate]
 

@@ -7,9 +7,10 @@ import numpy as np
 
 from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.audio import mp3, ogg, opus
-from jaxaug.decode.audio.facts import G711, AudioError, Header
+from jaxaug.decode.audio.facts import G711, Header
 from jaxaug.decode.audio.libraries import miniaudio, soundfile
 from jaxaug.decode.audio.stream import SoundStream
+from jaxaug.errors import DecodeError
 
 _S16, _F32 = 2, 5  # of miniaudio's ma_format
 _ZERO_OF_8_BITS = 128
@@ -25,7 +26,7 @@ def read_window(data: memoryview, header: Header, start: int, stop: int, exact: 
       exact: int16, for files of at most 16 bits; else float32 in [-1, 1].
 
     Raises:
-      AudioError: the file is damaged.
+      DecodeError: the file is damaged.
     """
     first, last = max(start, 0), min(stop, header.frames)
     if last <= first:
@@ -34,7 +35,7 @@ def read_window(data: memoryview, header: Header, start: int, stop: int, exact: 
     samples = read(data, header, first, last - first, exact)
     if len(samples) != last - first:
         end = first + len(samples)
-        raise AudioError(f"it is damaged: decoding ended at sample {end} of {header.frames}")
+        raise DecodeError(f"it is damaged: decoding ended at sample {end} of {header.frames}")
     if (first, last) == (start, stop):
         return samples
     window = _silence(stop - start, header, exact)
@@ -52,7 +53,7 @@ def _plain(data: memoryview, header: Header, first: int, count: int, exact: bool
     numbers = _numbers(raw, header.coding)
     if numbers.dtype.kind == "f":
         if not (np.abs(numbers) <= np.finfo(np.float32).max).all():
-            raise AudioError("it is damaged: it holds values that are no numbers of float32")
+            raise DecodeError("it is damaged: it holds values that are no numbers of float32")
         numbers = numbers.astype(np.float32)
     numbers = numbers.astype(np.int16) if exact else to_floats(numbers)
     return numbers.reshape(count, header.channels)
@@ -130,12 +131,12 @@ def _flac(data: memoryview, header: Header, first: int, count: int, exact: bool)
     config_place = ffi.new("ma_decoder_config *", config)
     source = ffi.from_buffer(data)
     if lib.ma_decoder_init_memory(source, len(data), config_place, decoder):
-        raise AudioError(f"it is no {header.kind.upper()} that can be decoded")
+        raise DecodeError(f"it is no {header.kind.upper()} that can be decoded")
     try:
         if decoder.outputChannels != header.channels:
-            raise AudioError(f"it is damaged: it has {decoder.outputChannels} channels inside")
+            raise DecodeError(f"it is damaged: it has {decoder.outputChannels} channels inside")
         if first and lib.ma_decoder_seek_to_pcm_frame(decoder, first):
-            raise AudioError(f"it is damaged: sample {first} of {header.frames} cannot be reached")
+            raise DecodeError(f"it is damaged: sample {first} of {header.frames} cannot be reached")
         return _read_all(lib, ffi, decoder, header.channels, count, exact)
     finally:
         lib.ma_decoder_uninit(decoder)
@@ -162,7 +163,7 @@ def _soundfile(data: memoryview, header: Header, first: int, count: int, exact: 
         with library.SoundFile(MemoryFile(data)) as file:
             found = file.channels, file.samplerate, file.frames
             if found != (header.channels, header.rate, header.frames):
-                raise AudioError(
+                raise DecodeError(
                     f"its stream, {found[2]} samples of {found[0]} channels at {found[1]} Hz, is"
                     f" not what its header tells, {header.frames} of {header.channels} at"
                     f" {header.rate}"
@@ -170,7 +171,7 @@ def _soundfile(data: memoryview, header: Header, first: int, count: int, exact: 
             file.seek(first)
             return file.read(count, dtype="int16" if exact else "float32", always_2d=True)
     except library.LibsndfileError as error:
-        raise AudioError(f"it is damaged: {error.error_string}") from None
+        raise DecodeError(f"it is damaged: {error.error_string}") from None
 
 
 _READERS = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxaug._cached import cached_property
 from jaxaug.decode._memory_file import MemoryFile
-from jaxaug.decode.audio.facts import AudioError, Header
+from jaxaug.decode.audio.facts import Header
 from jaxaug.decode.audio.libraries import av
 from jaxaug.decode.audio.mp3 import behind_tags
 from jaxaug.decode.audio.raw import check_end, raw_stream, without_tags
@@ -41,22 +41,19 @@ def container_of(data: memoryview) -> str:
     """Return FFmpeg's name of the container of a sound or a video.
 
     Raises:
-      AudioError: it is none, or is cut.
+      DecodeError: it is none, or is cut.
     """
     if name := raw_stream(bytes(data[:16])):
         check_end(data, name)
         return name
-    try:
-        return find_container(data)
-    except DecodeError as error:
-        raise AudioError(error.reason) from None
+    return find_container(data)
 
 
 def stream_header(data: memoryview) -> Header:
     """Return the header of a file that FFmpeg reads.
 
     Raises:
-      AudioError: it has no sound, or none that can be decoded.
+      DecodeError: it has no sound, or none that can be decoded.
     """
     with SoundStream(data) as stream:
         bits = 16 if stream.kind == "s16" else 0
@@ -77,7 +74,7 @@ class SoundStream:
       kind: of FFmpeg's samples: "flt", "s16", ...
 
     Raises:
-      AudioError: it has no sound, or none that can be decoded.
+      DecodeError: it has no sound, or none that can be decoded.
       ImportError: PyAV is not installed.
     """
 
@@ -107,7 +104,7 @@ class SoundStream:
         self._stream = self._container.streams.best("audio")
         if self._stream is None or self._stream.codec_context is None:
             self.close()
-            raise AudioError("it has no sound that can be decoded")
+            raise DecodeError("it has no sound that can be decoded")
         self._stream.codec_context.thread_count = 1  # rows are decoded side by side
 
     def __enter__(self) -> "SoundStream":
@@ -174,7 +171,7 @@ class SoundStream:
         try:
             for number, packet in enumerate(self._container.demux(self._stream)):
                 if number > _MAX_PACKETS:
-                    raise AudioError(f"it has more than {_MAX_PACKETS:,} packets")
+                    raise DecodeError(f"it has more than {_MAX_PACKETS:,} packets")
                 if packet.size:
                     yield packet
         except self._failures as error:
@@ -184,7 +181,7 @@ class SoundStream:
         """Return samples float32[count, channels] from one on, zero where there are none.
 
         Raises:
-          AudioError: they cannot be decoded.
+          DecodeError: they cannot be decoded.
         """
         samples = np.zeros((count, self.channels), np.float32)
         try:
@@ -226,7 +223,7 @@ class SoundStream:
         following = None
         for frame in self._container.decode(self._stream):
             if frame.layout.nb_channels != self.channels or frame.sample_rate != self.rate:
-                raise AudioError("it is damaged: its rate or its channels change")
+                raise DecodeError("it is damaged: its rate or its channels change")
             place = following
             if frame.pts is not None and not self._counted:
                 place = self._place(frame)
@@ -257,5 +254,5 @@ def _samples_of(frame: Any) -> np.ndarray:
     return values.astype(np.float32) * np.float32(_SCALES.get(kind, 1.0))
 
 
-def _damaged(error: Any) -> AudioError:
-    return AudioError(f"FFmpeg cannot read it: {getattr(error, 'strerror', None) or error}")
+def _damaged(error: Any) -> DecodeError:
+    return DecodeError(f"FFmpeg cannot read it: {getattr(error, 'strerror', None) or error}")

@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 from jaxaug._checks import check_choice, check_positive_int, dtype_name
 from jaxaug._install import installed_versions
 from jaxaug._typing import Device, Values
-from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
+from jaxaug.decode._column import Column, ColumnDecoder, Decoded, decode_each, valid_rows
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._draw import draw_integers
 from jaxaug.decode._types import Encoded
@@ -220,13 +220,8 @@ class VolumeReader:
     in_flight = 2
 
     def __init__(self, volume: Volume):
-        self._volume = volume
+        self.running = volume
         self._threads = ThreadPoolExecutor(volume.num_threads or usable_cpus(), "jaxaug-volume")
-
-    @property
-    def running(self) -> Volume:
-        """What `Loader.decoders` shows."""
-        return self._volume
 
     def check_rows(self, values: Encoded, stored: Any) -> tuple[list[Any], dict[int, str]]:
         """Return the volumes of n files, not yet read; see `ColumnDecoder`."""
@@ -238,7 +233,7 @@ class VolumeReader:
         return opened, {row: error.reason for row, error in errors}
 
     def _open(self, values: Encoded, row: int) -> "StoredVolume | DecodeError":
-        column = self._volume
+        column = self.running
         try:
             volume = open_volume(values.view(row), column.canonical)
             channels = volume.shape[3] if len(volume.shape) == 4 else None
@@ -262,22 +257,17 @@ class VolumeReader:
         keys: np.ndarray,
     ) -> Decoded:
         """Return the windows of n volumes; see `ColumnDecoder`."""
-        forms = self._volume.forms().items()
+        forms = self.running.forms().items()
         arrays = {key: np.zeros((len(wanted), *f.shape), f.dtype) for key, f in forms}
-        other = None if self._volume.of is None else siblings[self._volume.of].arrays
+        other = None if self.running.of is None else siblings[self.running.of].arrays
 
-        def decode(row: int) -> str | None:
-            try:
-                if isinstance(checked[row], DecodeError):
-                    raise checked[row]
-                begin = None if other is None else (other["start"][row], other["size"][row])
-                self._read(checked[row], begin, keys[row : row + 1], arrays, row)
-            except DecodeError as error:
-                return error.reason
+        def decode(row: int) -> None:
+            if isinstance(checked[row], DecodeError):
+                raise checked[row]
+            begin = None if other is None else (other["start"][row], other["size"][row])
+            self._read(checked[row], begin, keys[row : row + 1], arrays, row)
 
-        rows = np.flatnonzero(wanted).tolist()
-        reasons = zip(rows, self._threads.map(decode, rows))
-        failures = {row: reason for row, reason in reasons if reason is not None}
+        failures = decode_each(self._threads, decode, wanted)
         for row in failures:
             for array in arrays.values():
                 array[row] = 0
@@ -293,16 +283,16 @@ class VolumeReader:
     ) -> None:
         """Write the window of one volume into the arrays."""
         size = np.array(volume.shape[:3])
-        assert self._volume.shape is not None
+        assert self.running.shape is not None
         start = self._start(size, key) if other is None else other[0]
         if other is not None and (other[1] != size).any():
             raise DecodeError(
-                f"it has {size.tolist()} voxels, {self._volume.of!r} {other[1].tolist()}"
+                f"it has {size.tolist()} voxels, {self.running.of!r} {other[1].tolist()}"
             )
         goal = arrays["voxels"][row]
-        goal[...] = self._volume.fill
+        goal[...] = self.running.fill
         low = np.maximum(start, 0)
-        high = np.minimum(start + self._volume.shape, size)
+        high = np.minimum(start + self.running.shape, size)
         window = tuple(slice(a, b) for a, b in zip(low.tolist(), high.tolist()))
         place = tuple(slice(a, b) for a, b in zip((low - start).tolist(), (high - start).tolist()))
         try:
@@ -318,9 +308,9 @@ class VolumeReader:
 
     def _start(self, size: np.ndarray, key: np.ndarray) -> np.ndarray:
         """Return the first voxel of a window, int64[3]."""
-        spare = size - self._volume.shape
+        spare = size - self.running.shape
         middle = np.sign(spare) * (np.abs(spare) // 2)
-        if self._volume.window == "center":
+        if self.running.window == "center":
             return middle
         drawn = draw_integers(key, np.arange(3), high=np.maximum(spare, 0) + 1)
         return np.where(spare > 0, drawn, middle)

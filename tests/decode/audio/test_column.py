@@ -9,9 +9,9 @@ pytest.importorskip("miniaudio")
 pytest.importorskip("soundfile")
 
 from jaxaug import decode
-from jaxaug.decode.audio.facts import AudioError
 from jaxaug.decode.audio.headers import read_header
 from jaxaug.decode.audio.read import read_window
+from jaxaug.errors import DecodeError
 from tests.decode.audio.sounds import EXACT, SUBTYPES, decoded, encoded, wave
 
 
@@ -83,7 +83,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_files_are_named(name):
     data, reason = BAD[name]
-    with pytest.raises(AudioError, match=reason):
+    with pytest.raises(DecodeError, match=reason):
         read_header(memoryview(data))
 
 
@@ -94,7 +94,7 @@ def test_damage_inside_is_named_when_it_is_decoded(kind):
     data = encoded(kind, noise, 48_000)
     header = read_header(memoryview(data))
     cut = data[: len(data) // 3]
-    with pytest.raises(AudioError, match=r"it is damaged|holds no samples|is cut off"):
+    with pytest.raises(DecodeError, match=r"it is damaged|holds no samples|is cut off"):
         read_window(memoryview(cut), header, 0, header.frames, exact=False)
 
 
@@ -109,7 +109,7 @@ def test_mutations_never_crash(kind):
         try:
             header = read_header(memoryview(bytes(damaged)))
             window = read_window(memoryview(bytes(damaged)), header, 100, 1100, exact=False)
-        except AudioError:
+        except DecodeError:
             continue
         assert window.shape == (1000, header.channels)
 

@@ -16,10 +16,10 @@ import PIL.Image
 import soundfile
 
 from jaxaug.decode.audio import mp3, ogg
-from jaxaug.decode.audio.facts import AudioError
 from jaxaug.decode.audio.headers import read_header
 from jaxaug.decode.audio.raw import without_tags
 from jaxaug.decode.audio.read import read_window
+from jaxaug.errors import DecodeError
 from tests.decode.audio.sounds import checksum, decoded, encoded, wave
 
 PLAIN = [
@@ -81,7 +81,7 @@ def test_formats_are_what_libsndfile_reads(container, subtype):
             integers = soundfile.read(io.BytesIO(data), dtype="int16", always_2d=True)[0]
             np.testing.assert_array_equal(all_of(data, exact=True)[1], integers)
         for end in (3, 20, 40, len(data) // 2):
-            with pytest.raises(AudioError, match=r"cut off|is damaged|without|no WAV|no samples"):
+            with pytest.raises(DecodeError, match=r"cut off|is damaged|without|no WAV|no samples"):
                 header = read_header(memoryview(data[:end]))
                 read_window(memoryview(data[:end]), header, 0, header.frames, exact=False)
 
@@ -141,7 +141,7 @@ def test_flac_without_a_length():
         window = read_window(memoryview(data), header, start, start + 900, exact=False)
         np.testing.assert_array_equal(window, expected[start : start + 900])
     for end in (len(data) - 5, len(data) // 2):
-        with pytest.raises(AudioError):
+        with pytest.raises(DecodeError):
             all_of(bytes(data[:end]))
 
 
@@ -177,7 +177,7 @@ def lying(container, name, place, value):
     ],
 )
 def test_headers_that_lie_are_named(file, reason):
-    with pytest.raises(AudioError, match=reason):
+    with pytest.raises(DecodeError, match=reason):
         read_header(lying(*file))
 
 
@@ -278,7 +278,7 @@ def test_streams_without_a_container(codec, container, rate):
         window = read_window(memoryview(data), header, start, start + 1500, exact=False)
         np.testing.assert_array_equal(window, whole[start : start + 1500])
     for end in (len(data) - 5, len(data) * 2 // 3 + 20):
-        with pytest.raises(AudioError, match=r"cut off: its frame at byte|FFmpeg cannot read it"):
+        with pytest.raises(DecodeError, match=r"cut off: its frame at byte|FFmpeg cannot read it"):
             all_of(data[:end])
 
 
@@ -379,7 +379,7 @@ def test_flac_of_32_bits():
     "start, name", [(b"ADIF\0", "AAC in ADIF"), (b"\xac\x40\0\5", "AC-4"), (b"\xac\x41", "AC-4")]
 )
 def test_formats_that_are_not_read_are_named(start, name):
-    with pytest.raises(AudioError, match=f"it is {name}, which is not read: "):
+    with pytest.raises(DecodeError, match=f"it is {name}, which is not read: "):
         read_header(memoryview(start + bytes(100)))
 
 
@@ -392,7 +392,7 @@ def test_no_error_names_an_object():
     blocks = bytearray(ima)
     blocks[place : place + 8] = b"\xff" * 8
     for damaged in (data, blocks):
-        with pytest.raises(AudioError, match="it is damaged") as error:
+        with pytest.raises(DecodeError, match="it is damaged") as error:
             all_of(bytes(damaged))
         assert " at 0x" not in str(error.value) and "object" not in str(error.value)
 
@@ -428,10 +428,10 @@ def test_windows_of_vorbis_are_those_of_the_whole(rate, frames):
 def test_chained_ogg_is_named():
     for first, second in (("vorbis", "vorbis"), ("opus", "opus"), ("vorbis", "opus")):
         data = encoded(first, wave(1, 9000), 48_000) + encoded(second, wave(2, 5000), 48_000)
-        with pytest.raises(AudioError, match=r"several streams|is not what its header tells"):
+        with pytest.raises(DecodeError, match=r"several streams|is not what its header tells"):
             all_of(data)
     twice = 2 * encoded("vorbis", wave(1, 9000), 48_000)
-    with pytest.raises(AudioError, match=r"several streams|is not what its header tells"):
+    with pytest.raises(DecodeError, match=r"several streams|is not what its header tells"):
         all_of(twice)
 
 
@@ -449,12 +449,12 @@ def test_mp3_before_something_else_keeps_its_last_frame():
 
 def test_mp3_of_a_tag_alone_is_named():
     stream = read_header(memoryview(MP3)).table
-    with pytest.raises(AudioError, match="cut off: 0 of"):
+    with pytest.raises(DecodeError, match="cut off: 0 of"):
         read_header(memoryview(MP3[: stream.starts[0]]))
     info = bytearray(MP3[: stream.starts[0]])
     place = info.index(b"Info") if b"Info" in info else info.index(b"Xing")
     info[place + 8 : place + 12] = bytes(4)
-    with pytest.raises(AudioError, match="it holds no samples"):
+    with pytest.raises(DecodeError, match="it holds no samples"):
         read_header(memoryview(bytes(info)))
 
 
@@ -474,7 +474,7 @@ def test_mp3_full_of_headers_without_frames_is_searched_many_at_a_time(monkeypat
 def test_mp3_whose_channels_change_is_named():
     mono = encoded("mp3", wave(1, 30_000), 48_000)
     start = read_header(memoryview(mono)).table.starts[0]
-    with pytest.raises(AudioError, match="its frames have one channel and two"):
+    with pytest.raises(DecodeError, match="its frames have one channel and two"):
         read_header(memoryview(MP3 + mono[start:]))
     tagged = mono[:start] + MP3[read_header(memoryview(MP3)).table.starts[0] :]
     assert read_header(memoryview(tagged)).channels == 2  # the mode of a tag is not that of sound
@@ -485,17 +485,17 @@ def test_mp3_whose_rate_changes_is_named():
         other = encoded("mp3", wave(1, 30_000, 2), rate)
         kinds = f"layer 3 at 48000 Hz and layer 3 at {rate} Hz"
         for data in (MP3 + other, MP3 + other[read_header(memoryview(other)).table.starts[0] :]):
-            with pytest.raises(AudioError, match=f"its frames are of {kinds}: decode it"):
+            with pytest.raises(DecodeError, match=f"its frames are of {kinds}: decode it"):
                 read_header(memoryview(data))
     middle = read_header(memoryview(MP3)).table.starts[9]
-    with pytest.raises(AudioError, match="its frames are of layer 3"):
+    with pytest.raises(DecodeError, match="its frames are of layer 3"):
         read_header(memoryview(MP3[:middle] + other + MP3[middle:]))
     noise = np.random.default_rng(0).integers(0, 256, 200_000, np.uint8).tobytes()
     np.testing.assert_array_equal(all_of(MP3 + noise)[1], all_of(MP3)[1])
 
 
 def test_mp3_that_is_cut_is_named():
-    with pytest.raises(AudioError, match=r"cut off: \d+ of \d+ frames are there"):
+    with pytest.raises(DecodeError, match=r"cut off: \d+ of \d+ frames are there"):
         read_header(memoryview(MP3[: len(MP3) // 2]))
 
 
@@ -531,7 +531,7 @@ def test_a_flac_that_ends_early_is_not_decoded_as_the_mp3_in_it():
     facts = (16_000 << 44 | 15 << 36 | 40_000).to_bytes(8, "big")  # mono, of 16 bits
     info = b"\0\0\0\x22" + struct.pack(">HH", 4096, 4096) + bytes(6) + facts + bytes(16)
     data = memoryview(b"fLaC" + info + b"\x06\0\0\0" + MP3)
-    with pytest.raises(AudioError, match="no FLAC that can be decoded"):
+    with pytest.raises(DecodeError, match="no FLAC that can be decoded"):
         read_window(data, read_header(data), 0, 100, exact=True)
 
 
@@ -594,17 +594,17 @@ def test_mp3_behind_garbage_has_a_run_of_frames(count, found):
     """Five, or fewer up to the end of the file, but more than one."""
     frames = constant(count)
     if not found:
-        with pytest.raises(AudioError, match="it is no WAV"):
+        with pytest.raises(DecodeError, match="it is no WAV"):
             read_header(memoryview(bytes(99) + frames))
         return
     assert len(read_header(memoryview(bytes(99) + frames)).table.starts) == count
     behind = memoryview(bytes(99) + frames + bytes(99))
     if count < 5:
-        with pytest.raises(AudioError, match="it is no WAV"):
+        with pytest.raises(DecodeError, match="it is no WAV"):
             read_header(behind)
     else:
         assert len(read_header(behind).table.starts) == count
-    with pytest.raises(AudioError, match="it is no WAV"):
+    with pytest.raises(DecodeError, match="it is no WAV"):
         read_header(memoryview(bytes(1 << 16) + frames))
 
 
@@ -617,7 +617,7 @@ def test_what_is_no_mp3_is_not_taken_for_one():
     text = ("Frames of sound. " * 4000).encode()
     noise = [b"\0" + rng.integers(0, 256, 70_000, np.uint8).tobytes() for _ in range(20)]
     for data in (picture.getvalue(), bytes(wav), text, bytes(70_000), *noise):
-        with pytest.raises(AudioError, match="it is no WAV"):
+        with pytest.raises(DecodeError, match="it is no WAV"):
             read_header(memoryview(data))
 
 

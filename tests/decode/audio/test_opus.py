@@ -9,9 +9,9 @@ pytest.importorskip("av")
 pytest.importorskip("soundfile")
 
 from jaxaug.decode.audio import ogg
-from jaxaug.decode.audio.facts import AudioError
 from jaxaug.decode.audio.headers import read_header
 from jaxaug.decode.audio.read import read_window
+from jaxaug.errors import DecodeError
 from tests.decode.audio.sounds import checksum, decoded, encoded, wave
 
 NOISE = np.random.default_rng(0).uniform(-0.3, 0.3, (240_000, 2))
@@ -79,24 +79,24 @@ def test_each_changed_byte_is_named():
     for place in (*range(60), *rng.integers(0, len(data), 100).tolist()):
         damaged = bytearray(data)
         damaged[place] ^= 1 << rng.integers(8)
-        with pytest.raises(AudioError):
+        with pytest.raises(DecodeError):
             window(bytes(damaged))
 
 
 def test_missing_pages_and_samples_are_named():
     parts = [DATA[page.start : page.end] for page in pages(DATA)]
     without = b"".join(parts[:3] + parts[4:])
-    with pytest.raises(AudioError, match="page 4 of Ogg follows page 2"):
+    with pytest.raises(DecodeError, match="page 4 of Ogg follows page 2"):
         window(without)
-    with pytest.raises(AudioError, match="page 2 of Ogg follows page 0"):
+    with pytest.raises(DecodeError, match="page 2 of Ogg follows page 0"):
         window(b"".join([parts[0], *parts[2:]]))  # sound would be taken for the tags
-    with pytest.raises(AudioError, match=r"page 3 of Ogg follows page 1|several streams"):
+    with pytest.raises(DecodeError, match=r"page 3 of Ogg follows page 1|several streams"):
         window(b"".join([*parts[:2], parts[3], parts[2], *parts[4:]]))
     position = pages(DATA)[3].position
     late = changed(DATA, 3, 6, struct.pack("<q", position + 960))
-    with pytest.raises(AudioError, match=f"ends at sample {position + 960}, and what was decoded"):
+    with pytest.raises(DecodeError, match=f"ends at sample {position + 960}, and what was decoded"):
         window(late)
-    with pytest.raises(AudioError, match=r"cut off|decoding ended"):
+    with pytest.raises(DecodeError, match=r"cut off|decoding ended"):
         window(DATA[:-100])
 
 
@@ -104,10 +104,10 @@ def test_what_libopus_refuses_is_named():
     page = pages(DATA)[3]
     place = 27 + DATA[page.start + 26]
     code3 = changed(DATA, 3, place, b"\xff\x00")  # of no frames
-    with pytest.raises(AudioError, match="libopus says, corrupted stream"):
+    with pytest.raises(DecodeError, match="libopus says, corrupted stream"):
         window(code3)
     for family in (2, 3):
-        with pytest.raises(AudioError, match=f"channels are of family {family}"):
+        with pytest.raises(DecodeError, match=f"channels are of family {family}"):
             read_header(memoryview(changed(DATA, 0, 28 + 18, bytes([family]))))
 
 
