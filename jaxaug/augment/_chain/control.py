@@ -53,26 +53,22 @@ class Branches(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One of several transforms: a traced index, the branches, and what they drew."""
+    """One of several transforms: a traced index, and the branches with what each drew."""
 
     chosen: Array
-    branches: tuple[Transform, ...]
-    drawn: tuple[Drawn, ...]
+    pairs: tuple[tuple[Transform, Drawn], ...]
 
-    def warp(self, info: ImageInfo) -> Warp:
-        """Return the map of the chosen branch; the identity for one that is not geometric."""
-        warps = []
-        for branch, drawn in zip(self.branches, self.drawn, strict=True):
-            still = not branch.geometric
-            warps.append(Warp.identity(info) if still else branch.drawn_warp(drawn, info))
-        return select(self.chosen, warps)
+    @property
+    def branches(self) -> tuple[Transform, ...]:
+        """The transforms."""
+        return tuple(branch for branch, _ in self.pairs)
 
-    def keeps_frame(self, info: ImageInfo) -> bool:
-        """Return True where all branches that are geometric keep the shape of the image."""
-        for branch, drawn in zip(self.branches, self.drawn, strict=True):
-            if branch.geometric and branch.drawn_warp(drawn, info).canvas != info.canvas:
-                return False
-        return True
+    def warps(self, info: ImageInfo) -> list[Warp]:
+        """Return the map of each branch; the identity for one that is not geometric."""
+        return [
+            branch.drawn_warp(drawn, info) if branch.geometric else Warp.identity(info)
+            for branch, drawn in self.pairs
+        ]
 
 
 def _as_branches(name: str, value: Any) -> tuple[Transform, ...]:
@@ -117,23 +113,24 @@ class Control(Transform):
         return agreed(self.parts) or Resampling()
 
     def choices(self, drawn: Drawn) -> list[Choice]:
-        """Return the choices, one after the other."""
-        raise NotImplementedError(type(self).__name__)
+        """Return the choices, one after the other; by default one, of the branch that was drawn."""
+        chosen, branches = drawn.params
+        return [_choice(chosen, self.parts, branches, drawn.applied)]
 
     def drawn_warp(self, drawn: Drawn, info: ImageInfo) -> Warp:
         """Return the map of branches that are all geometric."""
         total = Warp.identity(info)
         source = info
         for choice in self.choices(drawn):
-            total = total.then(choice.warp(info))
+            total = total.then(select(choice.chosen, choice.warps(info)))
             info = moved_info(source, total)
         return total
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
         """Return the `ImageInfo` afterwards."""
         for choice in self.choices(drawn):
-            pairs = zip(choice.branches, choice.drawn, strict=True)
-            info = _chosen_info(choice.chosen, [branch.after(each, info) for branch, each in pairs])
+            infos = [branch.after(each, info) for branch, each in choice.pairs]
+            info = _chosen_info(choice.chosen, infos)
         return info
 
     def run(self, drawn: Drawn, state: State) -> State:
@@ -176,10 +173,7 @@ class RandomApply(Control):
 
     def choices(self, drawn: Drawn) -> list[Choice]:
         """Return one: nothing, or the chain."""
-        if drawn.applied is None:
-            return [Choice(jnp.int32(0), (self._chain,), drawn.params.drawn)]
-        index = drawn.applied.astype(jnp.int32)
-        return [_unless(index, (self._chain,), drawn.params.drawn)]
+        return [_choice(jnp.int32(0), (self._chain,), drawn.params.drawn, drawn.applied)]
 
     @property
     def geometric(self) -> bool:
@@ -228,13 +222,6 @@ class RandomChoice(Control):
         index_key, branches_key = jax.random.split(key)
         weights = len(self.transforms) if self.weights is None else self.weights
         return Branches(random.choice(index_key, weights), self._draw_branches(branches_key, info))
-
-    def choices(self, drawn: Drawn) -> list[Choice]:
-        """Return one: a branch, or nothing where the coin of `p` says no."""
-        if drawn.applied is None:
-            return [Choice(drawn.params.chosen, self.parts, drawn.params.drawn)]
-        index = jnp.where(drawn.applied, drawn.params.chosen + 1, 0)
-        return [_unless(index, self.parts, drawn.params.drawn)]
 
 
 @dataclass(frozen=True)
@@ -313,10 +300,6 @@ class ByEpoch(Control):
             branch = branch + (epoch >= start).astype(jnp.int32)
         return Branches(branch, self._draw_branches(key, info))
 
-    def choices(self, drawn: Drawn) -> list[Choice]:
-        """Return one: the branch of the epoch."""
-        return [Choice(drawn.params.chosen, self.parts, drawn.params.drawn)]
-
 
 @dataclass(frozen=True)
 class RandomOrder(Control):
@@ -344,7 +327,7 @@ class RandomOrder(Control):
     def choices(self, drawn: Drawn) -> list[Choice]:
         """Return one per place in the order."""
         order, branches = drawn.params
-        return [Choice(order[i], self.parts, branches) for i in range(len(self.parts))]
+        return [_choice(order[i], self.parts, branches) for i in range(len(self.parts))]
 
 
 @dataclass(frozen=True)
@@ -387,11 +370,10 @@ class SomeOf(Control):
         flags, branches = drawn.params
         if drawn.applied is not None:
             flags = flags & drawn.applied
-        choices = []
-        for i in range(len(self.parts)):
-            index = flags[i].astype(jnp.int32)
-            choices.append(_unless(index, (self.parts[i],), (branches[i],)))
-        return choices
+        return [
+            _choice(jnp.int32(0), (part,), (branch,), flags[i])
+            for i, (part, branch) in enumerate(zip(self.parts, branches, strict=True))
+        ]
 
 
 def _chains(transform: Transform) -> Iterator[Compose]:
@@ -402,33 +384,44 @@ def _chains(transform: Transform) -> Iterator[Compose]:
         yield from _chains(part)
 
 
-def _unless(index: Array, branches: tuple[Transform, ...], drawn: tuple[Drawn, ...]) -> Choice:
-    """Return a choice in which 0 is nothing."""
-    return Choice(index, (_NOTHING, *branches), (Drawn(()), *drawn))
+def _choice(
+    chosen: Array,
+    branches: tuple[Transform, ...],
+    drawn: tuple[Drawn, ...],
+    applied: Array | None = None,
+) -> Choice:
+    """Return the choice of a branch; of nothing, which then comes first, where a coin says no."""
+    pairs = tuple(zip(branches, drawn, strict=True))
+    if applied is None:
+        return Choice(chosen, pairs)
+    return Choice(jnp.where(applied, chosen + 1, 0), ((_NOTHING, Drawn(())), *pairs))
 
 
 def _run(choice: Choice, state: State, control: Control) -> State:
     """Return the state after the chosen branch."""
     geometric = [b for b in choice.branches if b.geometric and b != _NOTHING]
     together = agreed(geometric)
-    if len(geometric) < len(choice.branches) and not choice.keeps_frame(state.info):
-        together = None  # the other branches have no map to the new frame
     if geometric and together is not None:
-        state = warped_state(state, choice.warp(state.info), together, control)
+        warps = choice.warps(state.info)
+        keeps_frame = all(warp.canvas == state.info.canvas for warp in warps)
+        if keeps_frame or len(geometric) == len(choice.branches):
+            warp = select(choice.chosen, warps)
+            state = warped_state(state, warp, together, control)
+        else:
+            together = None  # the other branches have no map to the new frame
     if together is not None and all(branch.geometric for branch in choice.branches):
         return state
 
     state = resampled(state)
     if state.image is None:
-        pairs = zip(choice.branches, choice.drawn, strict=True)
-        results = [resampled(branch.run(drawn, state)) for branch, drawn in pairs]
+        results = [resampled(branch.run(drawn, state)) for branch, drawn in choice.pairs]
         return _chosen_state(choice, results, state)
 
     steps = [leaf for branch in choice.branches for leaf in leaves(branch)]
     if state.costly or not all(isinstance(step, Pointwise) for step in steps):
         state = stored(state)
     results = []
-    for branch, drawn in zip(choice.branches, choice.drawn, strict=True):
+    for branch, drawn in choice.pairs:
         moved = branch.geometric and together is not None
         results.append(state if moved else resampled(branch.run(drawn, state)))
     return _chosen_state(choice, results, state)
