@@ -117,10 +117,8 @@ def open_index(
       SourceError: a data file is damaged, there are no records, or the index can be written
         nowhere, or must be there and is not.
     """
-    folder, names = common_folder([file.identity for file in files])
+    names, places = _places(files, format, place)
     subject = format.subject([[name, file.size, file.stamp] for name, file in zip(names, files)])
-    remote = any(is_remote(file.path) for file in files)
-    places = _places(folder, remote, [format.kind, format.options, names], place)
     found = _find(places, subject, files)
     if found is not None:
         return found
@@ -187,9 +185,7 @@ def index_files(
     Raises:
       SourceError: a data file is damaged, or an index can be written nowhere.
     """
-    folder, names = common_folder([file.identity for file in files])
-    remote = any(is_remote(file.path) for file in files)
-    places = _places(folder, remote, [format.kind, format.options, names], place)
+    names, places = _places(files, format, place)
     found = [0]
     share = slice(part, None, parts)
     for _ in _parts(files[share], names[share], format, places, found, required=True):
@@ -508,14 +504,23 @@ def _fingerprint(columns: FileColumns) -> str:
     return digest.hexdigest()
 
 
-def _places(folder: str, remote: bool, what: list, place: str | None = None) -> list[str]:
-    """Return where the index may lie, the best place first: a local folder that holds all data."""
+def _places(
+    files: list[DataFile], format: Format, place: str | None
+) -> tuple[list[str], list[str]]:
+    """Return the names of files below the folder of all, and where their index may lie.
+
+    The best place comes first: the one that was asked for, or a local folder that holds all files.
+    """
+    folder, names = common_folder([file.identity for file in files])
+    what = [format.kind, format.options, names]
     name = f"{INDEX_PREFIX}{_short_hash(what)}{INDEX_SUFFIX}"
     if place is not None:
         is_folder = place.endswith("/") if is_remote(place) else os.path.isdir(place)
-        return [os.path.join(place, name) if is_folder else place]
+        return names, [os.path.join(place, name) if is_folder else place]
+    remote = any(is_remote(file.path) for file in files)
     beside = [os.path.join(folder, name)] if folder and not remote else []
-    return [*beside, os.path.join(cache_folder(), _short_hash([folder, *what]) + INDEX_SUFFIX)]
+    cached = os.path.join(cache_folder(), _short_hash([folder, *what]) + INDEX_SUFFIX)
+    return names, [*beside, cached]
 
 
 def _short_hash(value: Any) -> str:

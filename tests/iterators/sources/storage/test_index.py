@@ -18,10 +18,11 @@ import pytest
 from jaxaug.__main__ import main
 from jaxaug.decode import Encoded, read_headers
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources.packed.facts import facts_of
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
 from jaxaug.iterators.sources.storage import index as index_module
-from jaxaug.iterators.sources.storage.files import common_folder
+from jaxaug.iterators.sources.storage.files import DataFile, common_folder
 from jaxaug.iterators.sources.storage.index_file import (
     IndexDamaged,
     read_header,
@@ -284,12 +285,21 @@ def test_the_common_folder_of_paths(paths, folder, names):
     assert common_folder(paths) == (folder, names)
 
 
-@pytest.mark.parametrize("folder, remote", [("", False), ("s3:/", True), ("", True)])
-def test_without_a_local_folder_the_index_is_cached(tmp_path, monkeypatch, folder, remote):
+@pytest.mark.parametrize(
+    "paths, count",
+    [
+        (["/data/x/a.tar", "/data/y/b.tar"], 2),
+        (["/x/a.tar", "/y/b.tar"], 1),
+        (["s3://x/a.tar", "s3://y/b.tar"], 1),
+        (["s3://x/a.tar", "gs://x/a.tar"], 1),
+    ],
+)
+def test_without_a_local_folder_the_index_is_cached(tmp_path, monkeypatch, paths, count):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (place,) = index_module._places(folder, remote, ["names"])
-    assert place.startswith(str(tmp_path / "jaxaug"))
-    assert len(index_module._places("/data", False, ["names"])) == 2
+    files = [DataFile(path, 1, "1") for path in paths]
+    form = index_module.Format("tar", {}, lambda *scanned: {}, facts_of("image"))
+    _, places = index_module._places(files, form, None)
+    assert len(places) == count and places[-1].startswith(str(tmp_path / "jaxaug"))
 
 
 @pytest.mark.parametrize(
