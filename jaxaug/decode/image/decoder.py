@@ -446,9 +446,9 @@ def _make_backend(
             "`backend` must be 'auto' or 'host' for other pixels than uint8 of \"rgb\" or "
             "\"gray\", which the JPEG engines do not give, got 'nvjpeg'."
         )
-    if backend == "host" or not on_gpus or not form.is_usual:
-        if backend == "host" or not on_gpus or deterministic:
-            return "host", HostBackend(devices, canvas, num_threads, form)
+    if backend == "host" or not on_gpus or (deterministic and not form.is_usual):
+        return "host", HostBackend(devices, canvas, num_threads, form)
+    if not form.is_usual:
         from jaxaug.decode.image.nvtiff_backend import NvtiffBackend
 
         begin = functools.partial(_begin_thread, devices[0].local_hardware_id or 0)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxaug.decode._types import view_of
+from jaxaug.decode.video.clips import EARLY
 from jaxaug.decode.video.color import to_rgb, whole_chroma
 from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.planes import Planes
@@ -12,7 +13,6 @@ from jaxaug.decode.video.stream import VideoFile
 from jaxaug.errors import DecodeError
 
 MAX_PIXELS = 2**24  # of a frame: 4,096 x 4,096; 8K has twice as many
-_EARLY = 1e-6  # seconds: see `clips`
 
 
 def decode_video(
@@ -82,7 +82,7 @@ def _numbers(seconds: np.ndarray, frames: object, times: object) -> np.ndarray:
         return np.arange(count)
     if times is not None:
         asked = np.asarray(times, np.float64).reshape(-1)
-        found = np.searchsorted(seconds, asked + _EARLY, side="right") - 1
+        found = np.searchsorted(seconds, asked + EARLY, side="right") - 1
         gap = seconds[-1] - seconds[-2] if count > 1 else np.inf
         bad = (found < 0) | ~(asked <= seconds[-1] + gap)  # also NaN
         what = f"within [{seconds[0]:g}, {seconds[-1] + gap:g}] s"
