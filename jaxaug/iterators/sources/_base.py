@@ -88,6 +88,27 @@ class TableSource(Annotated, TextSource):
         return dict(self._features)
 
 
+class OpenedSource(TableSource):
+    """A source that opens files; a copy, also one in another process, opens the same ones anew."""
+
+    def _open_as_given(self) -> None:
+        """Open what the attributes tell that there are by now."""
+        given = set(vars(self))
+        self._open()
+        self._set_by_open = vars(self).keys() - given
+
+    @abc.abstractmethod
+    def _open(self) -> None:
+        """Open the files, and set what they tell."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: vars(self)[name] for name in vars(self) if name not in self._set_by_open}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._open_as_given()
+
+
 class FileSource:
     """A source whose record `i` is the file `i` of `_files`."""
 

@@ -16,7 +16,7 @@ from jaxaug.decode import Encoded, Ragged
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import hash_features, join_columns
 from jaxaug.iterators.sources import _arrow, _items
-from jaxaug.iterators.sources._base import TableSource, check_boxes_of, note_failures
+from jaxaug.iterators.sources._base import OpenedSource, check_boxes_of, note_failures
 from jaxaug.iterators.sources.packed.columns import (
     NULLS,
     MaxLength,
@@ -44,7 +44,7 @@ from jaxaug.iterators.sources.storage.storage import mappable_bytes
 _REMOTE_TRIES = 4  # 0.1, 0.2 and 0.4 seconds apart
 
 
-class Parquet(TableSource):
+class Parquet(OpenedSource):
     """Images in a column of Parquet or Arrow files, as Hugging Face and pyarrow write them.
 
     The image column holds bytes, or a struct of "bytes" and "path". An uncompressed Arrow file on a
@@ -118,7 +118,7 @@ class Parquet(TableSource):
         self._nulls = nulls
         self._max_length = max_length
         self._memory = memory
-        self._open()
+        self._open_as_given()
 
     def _open(self) -> None:
         size = sum(file.size for file in self._files)
@@ -147,26 +147,6 @@ class Parquet(TableSource):
     def _image_columns(self) -> list[str]:
         """The columns of images and of masks."""
         return [self._image] if self._mask is None else [self._image, self._mask]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy, also one in another process, opens the same files by."""
-        known = (
-            "_files",
-            "_image",
-            "_mask",
-            "_label",
-            "_max_images",
-            "_wanted",
-            "_boxes_of",
-            "_nulls",
-            "_max_length",
-            "_memory",
-        )
-        return {name: value for name, value in vars(self).items() if name in known}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._open()
 
     def __len__(self) -> int:
         return int(self._starts[-1])

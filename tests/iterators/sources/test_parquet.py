@@ -521,6 +521,18 @@ def test_views_of_bytes_are_images(tmp_path, form):
     assert [bytes(encoded.view(row)) for row in range(3)] == [b"", images[3], b"short"]
 
 
+class Scaled(Parquet):
+    def __init__(self, path, scale):
+        super().__init__(path, label=None)
+        self.scale = scale
+
+
+def test_a_copy_has_what_a_class_of_ones_own_adds(tmp_path):
+    write(tmp_path / "a", table(7), "file")
+    copied = pickle.loads(pickle.dumps(Scaled(tmp_path / "a", 3)))
+    assert copied.scale == 3 and len(copied) == 7
+
+
 def test_the_longest_unused_group_leaves_the_memory():
     cache = _Cache(2)
     image = object()

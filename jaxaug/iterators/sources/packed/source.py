@@ -20,7 +20,7 @@ from jaxaug._typing import PathLike, Values
 from jaxaug.decode import Encoded, Sides
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
-from jaxaug.iterators.sources._base import TableSource, check_boxes_of, note_failures
+from jaxaug.iterators.sources._base import OpenedSource, check_boxes_of, note_failures
 from jaxaug.iterators.sources._findings import without_rows
 from jaxaug.iterators.sources._items import TEXTS
 from jaxaug.iterators.sources.packed.columns import (
@@ -63,7 +63,7 @@ _AHEAD_BYTES = 256 << 20
 _DESCRIBE_BYTES = 64 << 10  # bytes read to describe one record
 
 
-class PackedSource(TableSource):
+class PackedSource(OpenedSource):
     """Records inside a few large files; a format knows how to scan a file and name a record.
 
     Args:
@@ -125,7 +125,7 @@ class PackedSource(TableSource):
         folder = None if cache is None else local_path(cache)
         self._reading: dict[str, Any] = {"mapped": mmap, "timeout": timeout, "retries": retries}
         self._reading |= {"cache": folder, "cache_bytes": cache_bytes}
-        self._open()
+        self._open_as_given()
 
     def _open(self) -> None:
         self._facts = facts_of(self._main)
@@ -199,16 +199,6 @@ class PackedSource(TableSource):
             raise SourceError(
                 f"`features`: no record has numbers called {sorted(unknown)}; {found}. {TEXTS}."
             )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy, also one in another process, opens the same state of the files by."""
-        opened = ("_index", "_storage", "_columns", "_features", "_ragged", "_failures", "_bad")
-        opened += ("_facts", "_table_starts", "_sizes")
-        return {name: value for name, value in vars(self).items() if name not in opened}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._open()
 
     def __len__(self) -> int:
         return int(self._index.row_starts[-1])

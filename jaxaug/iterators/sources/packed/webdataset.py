@@ -190,10 +190,6 @@ class WebDataset(PackedSource):
         self._list_places = places
         self._ragged = tuple(name for name in self._ragged if name != _LISTS)
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        return {name: state[name] for name in state if not name.startswith("_list_")}
-
     def read_parts(self, indices: np.ndarray, parts: Mapping[str, Parts]) -> dict[str, Values]:
         """Read the images, all of a list, and their features; see `PackedSource`."""
         if not self._several:
