@@ -191,7 +191,9 @@ def _add_index_options(parser: argparse.ArgumentParser) -> None:
         "--label", help="feature (TFRecord) or name in JSON (tar) of the label; '' for none"
     )
     parser.add_argument(
-        "--features", help="further features, as the source will name them: name,name=new name"
+        "--features",
+        type=_renamed,
+        help="further features, as the source will name them: name,name=new name",
     )
 
 
@@ -413,16 +415,11 @@ def _index(arguments: argparse.Namespace) -> None:
 
 
 def _index_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    if arguments.image is not None:
-        options["image"] = arguments.image
-    if arguments.mask is not None:
-        options["mask"] = arguments.mask
-    if arguments.label is not None:
-        options["label"] = arguments.label or None
-    if arguments.features is not None:
-        options["features"] = _renamed(arguments.features)
-    return options
+    """Return the options of an index that were given; '' is for no label."""
+    names = ("image", "mask", "label", "features")
+    options = {name: getattr(arguments, name) for name in names}
+    options = {name: value for name, value in options.items() if value is not None}
+    return options if arguments.label != "" else options | {"label": None}
 
 
 def _verify(arguments: argparse.Namespace) -> int:
