@@ -9,6 +9,7 @@ import pytest
 
 from jaxaug import augment
 from jaxaug.augment._cuda import choice
+from tests.augment.audio import test_laws as sounds
 from tests.test_contract import KEYS, MESH, NAMES, always, batch, info_of, rows
 
 SPLIT = jax.P("batch")
@@ -37,6 +38,14 @@ def test_every_transform_is_traced_with_one_argument_split(name, monkeypatch):
     with jax.set_mesh(MESH):
         for way, specs in WAYS.items():
             over_devices(always(name), specs, *arguments_of(way, KEYS, batch(name)))
+
+
+@pytest.mark.parametrize("name", sounds.NAMES)
+def test_every_transform_of_sounds_is_traced_with_one_argument_split(name):
+    transform = sounds.always(name)  # recordings made inside of the mesh would be of all devices
+    with jax.set_mesh(MESH):
+        for way, specs in WAYS.items():
+            over_devices(transform, specs, *arguments_of(way, KEYS, sounds.batch(name)))
 
 
 CHAINS = {
@@ -82,3 +91,17 @@ def test_a_video_that_is_shared_keeps_what_its_frames_share():
         result = traced.lower().compile()(*arguments)
 
     np.testing.assert_array_equal(result["label"], [3] * len(KEYS))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sounds_are_those_without_it(way):
+    audio = augment.audio
+    chain = augment.Compose([audio.TimeShift(), audio.AddNoise()])
+    given = arguments_of(way, KEYS, sounds.batch("TimeShift"))
+    with jax.set_mesh(MESH):
+        traced, arguments = over_devices(chain, WAYS[way], *given)
+        result = traced.lower().compile()(*arguments)
+
+    axes = tuple(0 if spec == SPLIT else None for spec in WAYS[way])
+    expected = jax.jit(jax.vmap(chain, axes))(*given)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-6), result, expected)
