@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxaug._typing import Key, Sample
@@ -65,6 +66,20 @@ class GroupOp(Operator):
 
         With a `p` and no `neutral` it must keep the entries, their shapes and dtypes.
         """
+
+    def check_labels(self, labels: np.ndarray) -> None:
+        """Raise ValueError for labels int[n] for which there is no class.
+
+        A call cannot see them. A Loader gives it the highest one that its source knows, or a few.
+        """
+        count = getattr(self, "num_classes", None)
+        highest = int(labels.max(initial=0))
+        if count is not None and highest >= count:
+            name = type(self).__name__
+            raise ValueError(
+                f"`num_classes` of {name} must be above every label, got {count} and a label of"
+                f" {highest}: write {name}({highest + 1}), or give it as many classes as there are."
+            )
 
     def __call__(self, key: Key, group: Sample) -> Sample:
         """Transform one group; groups go through `jax.vmap`, with one key per group."""
@@ -285,6 +300,15 @@ class GroupCompose(GroupOp):
                     " 'xyxyxyxy'), and convert the boxes at the end,"
                     " functional.convert_bounding_box_format."
                 )
+
+    def check_labels(self, labels: np.ndarray) -> None:
+        """Raise ValueError for labels for which the first that makes them soft has no class."""
+        for transform in self.transforms:
+            if isinstance(transform, Transform):  # which may change them
+                return
+            transform.check_labels(labels)
+            if getattr(transform, "num_classes", None) is not None:
+                return
 
     def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key itself: each transform draws from what the one before left."""

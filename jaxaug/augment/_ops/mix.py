@@ -117,8 +117,9 @@ class MixUp(Blending):
 
     Args:
       num_classes: the length of the soft labels that an integer "label" becomes, float32
-        [num_classes], mixed or not. A label of -1 gives zeros, one beyond the classes NaN. Floating
-        labels are soft already; without a "label" it is not needed.
+        [num_classes], mixed or not. A label of -1 gives zeros, one beyond the classes NaN, which a
+        Loader refuses where it finds it. Floating labels are soft already; without a "label" it is
+        not needed.
       alpha: the parameter of the Beta distribution, above 0.
       p: the probability of mixing a pair.
       per_box: the names of entries with a row per box, beside those that begin with "box_".

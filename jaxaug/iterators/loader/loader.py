@@ -11,6 +11,7 @@ from jaxaug.iterators.loader.agreement import peers_of
 from jaxaug.iterators.loader.arguments import Options, check_known, check_options
 from jaxaug.iterators.loader.batch_function import Transform
 from jaxaug.iterators.loader.consumer import Consumer, Resources
+from jaxaug.iterators.loader.labels import check_labels
 from jaxaug.iterators.loader.plan import make_plan
 from jaxaug.iterators.loader.sample import take_sample, texts_of_batch
 from jaxaug.iterators.loader.state import Checkpointable, Cursor, from_state, to_state
@@ -141,6 +142,7 @@ class Loader(Checkpointable):
                 resources.decoder = plan.decoder
                 builder = plan.make_batch_builder()
                 self.element_spec: dict[str, Any] = builder.spec()
+                check_labels(plan.function, plan.schema, plan.reader, plan.seed)
                 facts |= plan.facts(self.element_spec)
         except BaseException:
             resources.close()

@@ -173,7 +173,7 @@ def _stratified_order(source: Source, seed: int, stratify: bool) -> np.ndarray:
     """
     count = len(source)
     shuffled = permute(seed, 0, np.arange(count), count)
-    labels = _known_labels(source) if stratify else None
+    labels = known_labels(source) if stratify else None
     if labels is None:
         return shuffled
     _, classes, sizes = np.unique(labels[shuffled], return_inverse=True, return_counts=True)
@@ -185,7 +185,7 @@ def _stratified_order(source: Source, seed: int, stratify: bool) -> np.ndarray:
     return shuffled[np.argsort(keys, kind="stable")]
 
 
-def _known_labels(source: Source) -> np.ndarray | None:
+def known_labels(source: Source) -> np.ndarray | None:
     """Return the labels int[n], one per record, if the source knows them without reading."""
     columns = getattr(source, "features", None)
     labels = columns.get("label") if columns is not None else getattr(source, "labels", None)
