@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -23,6 +24,18 @@ def check_awaited() -> None:
     """Raise SourceError if nobody waits any more for what this thread reads."""
     if abandoned.get()():
         raise SourceError("the Loader was closed before its source had answered")
+
+
+def pause(seconds: float) -> None:
+    """Sleep, as long as anybody waits for what this thread reads.
+
+    Raises:
+      SourceError: nobody does any more.
+    """
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        check_awaited()
+        time.sleep(min(left, LOOK_SECONDS))
 
 
 class Threads:

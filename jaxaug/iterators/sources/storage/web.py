@@ -20,7 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from jaxaug.iterators.sources.storage.connection import Answer, Connection, Damaged
 from jaxaug.iterators.sources.storage.files import pause_after
-from jaxaug.iterators.sources.storage.threads import LOOK_SECONDS, check_awaited
+from jaxaug.iterators.sources.storage.threads import LOOK_SECONDS, check_awaited, pause
 
 _PIECE_BYTES = 1 << 20  # of an answer, copied at a time at most
 _MAX_REDIRECTS = 5
@@ -143,7 +143,7 @@ class WebStore:
         loop = _Loop(host, wanted, targets, (patience, self._timeout))
         found = loop.run(connections)
         if loop.failures:  # those who ask for the same again do so when the server wants it
-            time.sleep(min(max(map(pause_after, loop.failures)), self._timeout))
+            pause(min(max(map(pause_after, loop.failures)), self._timeout))
         return found
 
     def _url(self, path: str) -> str:

@@ -189,6 +189,19 @@ def test_one_thread_waits_for_no_range_that_nobody_awaits(server, monkeypatch):
         over.set()
 
 
+def test_one_thread_waits_for_no_server_that_asks_it_to_when_nobody_awaits_it(server, monkeypatch):
+    handler, url = server
+    store, failures = WebStore(url, 5.0), []
+    ranges, _ = many(store)
+    open_connections(url, 40)
+    monkeypatch.setattr(handler, "answer", lambda self, body: self.send(503, b"", body))
+    monkeypatch.setattr(web, "pause_after", lambda failure: failures.append(failure) or 2.0)
+    seen = contextvars.copy_context()
+    seen.run(abandoned.set, lambda: bool(failures))
+    with pytest.raises(SourceError, match="the Loader was closed before"):
+        seen.run(store.read_many, ranges, lambda size: 5.0)
+
+
 def test_what_comes_unasked_is_no_answer_to_one_thread(server, monkeypatch):
     handler, url = server
     store = WebStore(url, 1.0)
