@@ -30,9 +30,9 @@ _TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_COUNTS = 322, 323, 324, 325
 _EXTRA_SAMPLES, _SAMPLE_FORMAT, _DEPTH, _NODATA = 338, 339, 32997, 42113
 
 # All that a layout is told by, but for where the parts lie.
-_READ = frozenset((_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _ORIENTATION))
-_READ |= {_SAMPLES, _ROWS_PER_STRIP, _PLANAR, _PREDICTOR, _PALETTE, _TILE_WIDTH, _TILE_HEIGHT}
-_READ |= {_EXTRA_SAMPLES, _SAMPLE_FORMAT, _DEPTH, _NODATA}
+READ = frozenset((_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _ORIENTATION))
+READ |= {_SAMPLES, _ROWS_PER_STRIP, _PLANAR, _PREDICTOR, _PALETTE, _TILE_WIDTH, _TILE_HEIGHT}
+READ |= {_EXTRA_SAMPLES, _SAMPLE_FORMAT, _DEPTH, _NODATA}
 _MAX_KEPT = 2**14  # bytes of these, of a layout that is kept for files with the same
 
 _UNCOMPRESSED = 1
@@ -112,7 +112,7 @@ def layout_at(data: memoryview, start: int) -> Layout:
 
 def _checked(tags: Tags) -> Layout:
     """Return the layout of a page whose parts lie inside of the file."""
-    told = tags.told(_READ)
+    told = tags.told(READ)
     small = len(told.values) <= _MAX_KEPT
     layout = (_layout if small else _layout.__wrapped__)(told, tags.order)
     return layout._replace(place=_placed(tags, layout))
@@ -251,20 +251,31 @@ def _palette(tags: Tags, bits: int) -> np.ndarray | None:
     return (colors >> 8).astype(np.uint8)
 
 
+def part_tags(tags: Tags) -> tuple[int, int]:
+    """Return the tags that say where the parts begin, and how many bytes they have."""
+    if _TILE_OFFSETS in tags.entries:  # some writers of tiles have those of strips, too
+        return _TILE_OFFSETS, _TILE_COUNTS
+    return _STRIP_OFFSETS, _STRIP_COUNTS
+
+
+def fixed_counts(place: Directory) -> list[int]:
+    """Return the bytes of each part that was written, where its pixels tell them; else []."""
+    if place.compression != _UNCOMPRESSED or place.form is None:
+        return []
+    return part_sizes(place.form)
+
+
 def _placed(tags: Tags, layout: Layout) -> Directory:
     """Return where the parts of a page lie; DecodeError unless all are inside of the file."""
     place = layout.place
     down, across = -(-layout.height // place.part[0]), -(-layout.width // place.part[1])
     wanted = place.planes * across * down
-    strips = _TILE_OFFSETS not in tags.entries  # some writers of tiles have these, too
-    offsets = tags.numbers(_STRIP_OFFSETS if strips else _TILE_OFFSETS, (), wanted)
-    counts = tags.numbers(_STRIP_COUNTS if strips else _TILE_COUNTS, (), wanted)
+    offsets, counts = (tags.numbers(tag, (), wanted) for tag in part_tags(tags))
     if not offsets:
         raise DecodeError("TIFF: nothing says where its pixels lie")
     if len(offsets) < wanted:
         raise DecodeError(f"TIFF: {len(offsets)} parts of {wanted}")
-    if place.compression == _UNCOMPRESSED and place.form is not None:
-        sizes = part_sizes(place.form)
+    if sizes := fixed_counts(place):
         counts = [size if start else 0 for start, size in zip(offsets, sizes)]
     if len(counts) < wanted:
         raise DecodeError(f"TIFF: the bytes of {len(counts)} parts of {wanted} are known")

@@ -110,7 +110,7 @@ class Tags(NamedTuple):
         Raises:
           DecodeError: they lie beyond the end of the file.
         """
-        found = self._find(tag)
+        found = self.find(tag)
         if found is None:
             return None
         code, count, at = found
@@ -118,14 +118,14 @@ class Tags(NamedTuple):
 
     def number(self, tag: int, default: int) -> int:
         """Return the first number of a tag."""
-        found = self._find(tag)
+        found = self.find(tag)
         if found is None or not found[1]:
             return default
         return int(struct.unpack_from(self.order + found[0], self.data, found[2])[0])
 
     def numbers(self, tag: int, default: Sequence[int], most: int = sys.maxsize) -> Sequence[int]:
         """Return the numbers of a tag, the first `most` of them."""
-        found = self._find(tag)
+        found = self.find(tag)
         if found is None or not found[1]:
             return default
         code, count, at = found
@@ -144,7 +144,7 @@ class Tags(NamedTuple):
             offsets = chosen.offsets.unpack_from(data, self.first)
             for at, (tag, size) in zip(offsets, chosen.beyond):
                 if at + size > len(data):
-                    self._find(tag)
+                    self.find(tag)
             if chosen.total > len(data) + _MAX_SHARED:
                 raise DecodeError("TIFF: the values of its tags are more than the whole file")
             far = [data[at : at + size] for at, (_, size) in zip(offsets, chosen.beyond)]
@@ -163,7 +163,7 @@ class Tags(NamedTuple):
             at += size
         return cls(memoryview(told.values), 0, _CLASSIC[order], 0, b"", entries)
 
-    def _find(self, tag: int) -> tuple[str, int, int] | None:
+    def find(self, tag: int) -> tuple[str, int, int] | None:
         """Return the code, the count and the place of a tag's numbers."""
         entry = self.entries.get(tag)
         if entry is None:

@@ -9,6 +9,7 @@ from jaxaug.decode._types import Encoded, memory_view
 from jaxaug.decode.image import pillow
 from jaxaug.decode.image.deep import jpeg, tiff
 from jaxaug.decode.image.deep import read as deep
+from jaxaug.decode.image.deep.tiff_alike import Alike
 from jaxaug.decode.image.form import COLORS, USUAL, PixelForm
 from jaxaug.decode.image.orientation import upright_size
 from jaxaug.decode.image.parse.jpeg import JpegColumns, check_jpeg, check_jpegs
@@ -39,6 +40,8 @@ _MAX_LOOPED_JPEGS = 16
 
 # The first element of a file meta group, or of a data set: DICOM PS3.5 7.1.2.
 _DICOM_GROUP = re.compile(rb"[\x02\x08]\0.\0(UL|OB|UI|CS|DA|[\0-\xff]\0\0\0)", re.DOTALL)
+# TIFFs of a batch that others are compared with, where none is alike; each takes two of their time.
+_SEARCHES = 4
 _NO_REASON = np.array("", object)
 _NO_LAYOUT = np.array(None, object)
 
@@ -292,11 +295,16 @@ def _read_others(
     headers.reason[others & (starts == stops)] = "empty"
     rows = (others & (starts < stops)).nonzero()[0]
     heads = read_windows(starts[rows], HEAD, stops[rows]).tolist()
+    searches = _SEARCHES
     for row, head in zip(rows.tolist(), heads):
+        if headers.kind[row] == DEEP:  # alike another one
+            continue
         data = encoded.view(row)
         format = format_of(data)
         if not form.is_usual and format in deep.FORMATS:
             _open_deep(headers, row, data, format, form, max_pixels)
+            if format == "TIFF" and searches and headers.kind[row] == DEEP and not form.page:
+                searches -= not _fill_alike(headers, row, rows[rows > row], starts, stops)
             continue
         if form.page and format is not None:
             _refuse(headers, row, f"{format}: {form.misfit(1)}")
@@ -370,6 +378,28 @@ def _open_deep(
     if not layout.by_pillow:
         headers.kind[row] = DEEP
         headers.layout[row] = layout
+
+
+def _fill_alike(
+    headers: Headers,
+    row: int,
+    others: np.ndarray,
+    starts: np.ndarray,
+    stops: np.ndarray,
+) -> bool:
+    """Fill in those of other rows that are like the TIFF of a row; False where none is."""
+    start, stop = int(starts[row]), int(stops[row])
+    layout = headers.layout[row]
+    alike = Alike.as_file(memory_view(start, stop - start), layout) if others.size else None
+    if alike is None:
+        return False
+    found, layouts = alike.find(starts[others], stops[others] - starts[others])
+    chosen = others[found]
+    for column in headers[:-1]:
+        column[chosen] = column[row]
+    for other, layout in zip(chosen.tolist(), layouts):
+        headers.layout[other] = layout
+    return found.size > 0
 
 
 def _take_deep_jpeg(headers: Headers, row: int, form: PixelForm, max_pixels: int) -> None:
