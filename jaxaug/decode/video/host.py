@@ -148,7 +148,8 @@ def _pictures(video: VideoFile, numbers: np.ndarray) -> Iterator[tuple[int, Any]
 
 def _decode_run(video: VideoFile, run: np.ndarray) -> Iterator[Any]:
     """Yield the frames of PyAV that a run gives; `pts` is the number of the packet of each."""
-    table = video.table
+    table, context = video.table, video.context
+    context.reorder_depth = max(context.reorder_depth, table.delay)
     try:
         for number, content in video.packets(run):
             if table.codec.message and number == run[0]:
@@ -156,10 +157,10 @@ def _decode_run(video: VideoFile, run: np.ndarray) -> Iterator[Any]:
             packet = make_packet(content)
             packet.pts = packet.dts = number
             packet.is_keyframe = bool(table.keys[number])
-            yield from video.context.decode(packet)
-        yield from video.context.decode(None)
+            yield from context.decode(packet)
+        yield from context.decode(None)
     finally:  # also where nobody wants the rest
-        video.context.flush_buffers()
+        context.flush_buffers()
 
 
 class HostFrames:

@@ -16,6 +16,7 @@ from jaxaug.errors import DecodeError
 
 NONE = np.iinfo(np.int64).min  # of a packet without a time
 _HEAD = struct.Struct("<I")  # the length of the JSON in front of the packets
+_MAX_DELAY = 16  # pictures: max_num_reorder_frames, ITU-T H.264 section E.2.1
 _CODEC_BYTES = ("extradata", "message", "palette")  # of a codec, in hexadecimal
 _FLAGS = ("keys", "shown", "idle")  # of a packet, a bit each
 
@@ -105,6 +106,18 @@ class Table:
         found = np.empty(len(self.times), np.int64)
         found[np.argsort(self.times, kind="stable")] = np.arange(len(found))
         return found
+
+    @cached_property
+    def delay(self) -> int:
+        """How many pictures of H.264 a decoder must have before it knows the next to show.
+
+        Headers may tell less, and FFmpeg then drops what comes late.
+        """
+        if self.codec.name != "h264" or not self.timed:
+            return 0
+        # The picture that is shown most places before its place in decoding follows as many others.
+        late = int((np.arange(len(self.times)) - self.ranks).max())
+        return min(late, _MAX_DELAY)
 
     @cached_property
     def seconds(self) -> np.ndarray:

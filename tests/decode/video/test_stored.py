@@ -12,7 +12,7 @@ from jaxaug.decode.video.stored import read_videos
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Table
 from jaxaug.errors import DecodeError
-from tests.videos import KINDS, kind, turned
+from tests.videos import GOPS, KINDS, kind, turned, video
 
 MAX_PIXELS = 2**20
 
@@ -49,6 +49,37 @@ def test_a_stored_table_gives_the_same_frames_without_the_container(name):
 def test_a_stored_table_knows_how_frames_are_turned(degrees):
     data = turned(kind("h264"), degrees)
     assert hashes(data, [7], stored(data)) == hashes(data, [7])
+
+
+def understated(data: bytes) -> bytes:
+    """Return x264's MP4 with max_num_reorder_frames 0 in its header for 2, as long as before.
+
+    It is the last number but one of the parameters: ITU-T H.264 section E.1.1.
+    """
+    first = data.index(b"avcC") + 12
+    header = data[first : first + int.from_bytes(data[first - 2 : first], "big")]
+    bits = "".join(f"{byte:08b}" for byte in header)
+    numbers = bits.rstrip("0").removesuffix("1")
+    assert numbers.endswith("01100101")  # Exp-Golomb codes of 2 and, for pictures held, 4
+    numbers = numbers.removesuffix("01100101") + "10001001"  # of 0 and 8
+    changed = int((numbers + "1").ljust(len(bits), "0"), 2).to_bytes(len(header), "big")
+    return data.replace(header, changed)
+
+
+def test_headers_that_tell_too_small_a_delay_cost_no_frames():
+    data = understated(video(**GOPS))
+    table = stored(data)
+    assert table.delay == 1
+    for numbers in ([3], [7, 23], range(30)):
+        expected = hashes(video(**GOPS), numbers)
+        assert hashes(data, numbers) == hashes(data, numbers, table) == expected
+
+
+@pytest.mark.parametrize("name", ["h264", "h264 open", "h264 mkv", "variable rate", "hevc"])
+def test_the_delay_is_how_many_pictures_are_decoded_before_and_shown_behind_one(name):
+    table = stored(kind(name))
+    late = [int((table.times[:place] > time).sum()) for place, time in enumerate(table.times)]
+    assert table.delay == (max(late) if table.codec.name == "h264" else 0)
 
 
 def test_a_part_of_the_file_is_enough_and_less_is_an_error():
