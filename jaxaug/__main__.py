@@ -160,7 +160,10 @@ def _add_index(commands) -> None:
         " of videos",
     )
     _add_index_options(parser)
-    parser.add_argument("--video", help="extension (tar) of a video in place of the image")
+    parser.add_argument(
+        "--video",
+        help="feature (TFRecord) or extension (tar) of a video in place of the image",
+    )
     parser.add_argument(
         "-o",
         "--out",

@@ -4,6 +4,7 @@ import os
 import pickle
 import tarfile
 import time
+from functools import partial
 
 import av
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 
 from jaxaug.__main__ import main
 from jaxaug.decode import Encoded, Video
-from jaxaug.iterators import Concat, FileList, VideoFolder, WebDataset, split
+from jaxaug.iterators import Concat, FileList, TFRecord, VideoFolder, WebDataset, split
 from tests.iterators.loader.test_videos import assert_same, clips
+from tests.iterators.sources.containers import example, tfrecord
 from tests.iterators.sources.packed.test_remote import Server, serving
 from tests.videos import GOPS, kind, turned, video
 
@@ -72,19 +74,35 @@ def test_an_indexed_folder_gives_the_same_clips_and_opens_no_container(folder, o
     assert len(opened) == len(source) + 1
 
 
-def test_the_index_of_a_tar_holds_tables(folder, opened):
+def pack(folder, count):
+    """Pack the videos of a folder into a tar and a TFRecord; return how each is opened."""
     with tarfile.open(folder / "a.tar", "w") as tar:
-        for number in range(7):
+        for number in range(count):
             tar.add(folder / f"{number}.mp4", f"{number}.mp4")
+    files = [(folder / f"{number}.mp4").read_bytes() for number in range(count)]
+    records = [example({"clip": data, "class": np.array([n])}) for n, data in enumerate(files)]
+    (folder / "a.tfrecord").write_bytes(tfrecord(records))
+    return {
+        "tar": partial(WebDataset, folder / "a.tar", video="mp4"),
+        "tfrecord": partial(TFRecord, folder / "a.tfrecord", video="clip", label="class"),
+    }
+
+
+@pytest.mark.parametrize("name", ["tar", "tfrecord"])
+def test_the_index_of_packed_videos_holds_tables(folder, opened, name):
+    opener = pack(folder, 7)[name]
     expected, _ = clips(VideoFolder(folder), **OPTIONS)
-    assert main(["index", str(folder / "a.tar"), "--video", "mp4"]) == 0
-    source = WebDataset(folder / "a.tar", video="mp4")
-    assert all(source.headers(np.arange(7))["video"].tables)
+    options = {"tar": ["--video", "mp4"], "tfrecord": ["--video", "clip", "--label", "class"]}
+    assert main(["index", str(folder / f"a.{name}"), *options[name]]) == 0
     opened.clear()
+    source = opener()
+    assert "7 videos in 1 files" in repr(source) and not opened
+    assert all(source.headers(np.arange(7))["video"].tables)
     found, _ = clips(source, **OPTIONS)
     assert len(opened) == len(source)
     for index, entries in expected.items():
         np.testing.assert_array_equal(found[index]["video"], entries["video"])
+        assert name == "tar" or found[index]["label"] == index
 
 
 def test_a_bad_video_of_an_indexed_folder_is_named_and_replaced(folder):
@@ -116,7 +134,7 @@ def read_bytes(monkeypatch):
     return seen
 
 
-READ_PARTS = {each: each.read_parts for each in (VideoFolder, WebDataset, FileList)}
+READ_PARTS = {each: each.read_parts for each in (VideoFolder, WebDataset, TFRecord, FileList)}
 
 
 @pytest.fixture
@@ -124,9 +142,7 @@ def long_folder(tmp_path):
     data = video(120, (48, 64), **GOPS)
     for number in range(4):
         (tmp_path / f"{number}.mp4").write_bytes(data)
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
-        for number in range(4):
-            tar.add(tmp_path / f"{number}.mp4", f"{number}.mp4")
+    pack(tmp_path, 4)
     (tmp_path / "list.txt").write_text("0.mp4 0 24 36\n1.mp4 1 30 34\n2.mp4 0 200 300\n")
     return tmp_path, len(data)
 
@@ -143,8 +159,9 @@ def test_only_the_groups_of_pictures_of_a_clip_are_read(long_folder, monkeypatch
     seen = read_bytes(monkeypatch)
     mapped = WebDataset(folder / "a.tar", video="mp4")
     staged = WebDataset(folder / "a.tar", video="mp4", mmap=False)
+    records = TFRecord(folder / "a.tfrecord", video="clip", label="class")
     half, rest = split(VideoFolder(folder), 0.5, 0.5)
-    for source in (VideoFolder(folder), mapped, staged, half, rest):
+    for source in (VideoFolder(folder), mapped, staged, records, half, rest):
         seen.clear()
         found, _ = clips(source, 2, **options)
         if len(source) == 4:

@@ -204,9 +204,9 @@ class PackedSource(OpenedSource):
         return int(self._index.row_starts[-1])
 
     def __repr__(self) -> str:
-        images = "images with masks" if "mask_offset" in self._columns else "images"
-        found = f"{len(self)} {images} in {len(self._files)} files, {sorted(self._features)}"
-        return f"{type(self).__name__}({found})"
+        masks = " with masks" if "mask_offset" in self._columns else ""
+        what = f"{len(self)} {self._main}s{masks} in {len(self._files)} files"
+        return f"{type(self).__name__}({what}, {sorted(self._features)})"
 
     @property
     def index_path(self) -> str:

@@ -24,7 +24,7 @@ _MASK_DELTA = np.uint32(0xA282EAD8)
 
 
 class TFRecord(PackedSource):
-    """Images in TFRecord files of tf.Example, as tensorflow and TFDS write them.
+    """Images or videos in TFRecord files of tf.Example, as tensorflow and TFDS write them.
 
     The index is made on first use, with all checksums of the files verified, and kept beside the
     files or, where that cannot be, in $XDG_CACHE_HOME/jaxaug (`index_path` tells; `python -m jaxaug
@@ -40,6 +40,8 @@ class TFRecord(PackedSource):
       image: the bytes feature that holds the encoded image.
       mask: the bytes feature that holds the encoded mask, such as
         "image/segmentation/class/encoded"; None for no masks. See `decode.Mask`.
+      video: the bytes feature that holds an encoded video, in place of the image; the column is
+        "video" then.
       label: the integer feature that becomes "label"; None for none.
       features: names of further features, or {name: new name}; None for all numbers. Bytes that
         are named here become uint8[n, k].
@@ -88,6 +90,7 @@ class TFRecord(PackedSource):
         *,
         image: str = "image/encoded",
         mask: str | None = None,
+        video: str | None = None,
         label: str | None = "image/class/label",
         features: Sequence[str] | Mapping[str, str] | None = None,
         boxes_of: str = "stored",
@@ -101,6 +104,9 @@ class TFRecord(PackedSource):
         cache: PathLike | None = None,
         cache_bytes: float = 100e9,
     ):
+        if video is not None:
+            self._main = "video"
+            image = video
         self._image = image
         self._mask = mask
         self._label = label
@@ -110,6 +116,8 @@ class TFRecord(PackedSource):
         options = {"image": image, "label": label, "features": self._names}
         if mask is not None:
             options["mask"] = mask
+        if video is not None:
+            options["column"] = self._main
         reading = {"mmap": mmap, "timeout": timeout, "retries": retries}
         kept = {"cache": cache, "cache_bytes": cache_bytes}
         columns = {"boxes_of": boxes_of, "nulls": nulls, "max_length": max_length}
@@ -134,7 +142,7 @@ class TFRecord(PackedSource):
                 except ValueError as error:
                     raise _damaged(reader, columns.count, f"is no tf.Example: {error}") from error
                 number = columns.count
-                first, last = self._take_bytes(found, "image", self._image, reader, number)
+                first, last = self._take_bytes(found, self._main, self._image, reader, number)
                 mask = None
                 if self._mask is not None:
                     begin, end = self._take_bytes(found, "mask", self._mask, reader, number)
