@@ -69,8 +69,16 @@ class Column(abc.ABC):
         """Yield the values of the first `count` records, one at a time."""
 
     @abc.abstractmethod
-    def sample(self, count: int) -> Iterator[Values]:
-        """Yield the values of about `count` records, some at a time, the same on every process."""
+    def sample(
+        self, count: int, known: Callable[[Any], np.ndarray] | None = None
+    ) -> Iterator[Values]:
+        """Yield the values of about `count` records, some at a time, the same on every process.
+
+        Args:
+          count: of records.
+          known: is given what an index has stored of some of them, and returns bool[n], True for
+            those that need not be read.
+        """
 
     @abc.abstractmethod
     def stored(self) -> "Sequence[Any] | None":

@@ -26,7 +26,8 @@ class EachImage(Column):
     def first(self, count: int) -> Iterator[Values]:
         return _images_of(self._column.first(count))
 
-    def sample(self, count: int) -> Iterator[Values]:
+    def sample(self, count: int, known: Any = None) -> Iterator[Values]:
+        del known  # no index holds anything of lists
         return _images_of(self._column.sample(count))
 
     def stored(self) -> None:

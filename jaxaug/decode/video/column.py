@@ -1,8 +1,9 @@
 """The decoder of a column of videos: clips on static canvases, as planes and then as RGB."""
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,17 +24,17 @@ from jaxaug.decode.video.clips import EARLY, Clips
 from jaxaug.decode.video.container import find_container
 from jaxaug.decode.video.convert import frames_to_rgb
 from jaxaug.decode.video.decode_video import MAX_PIXELS, decode_video
-from jaxaug.decode.video.host import PLANES, HostCanvases, HostFrames, decode_frames
-from jaxaug.decode.video.planes import Planes
+from jaxaug.decode.video.host import PLANES, HostCanvases, HostFrames, told
+from jaxaug.decode.video.planes import color_of, plane_sizes
 from jaxaug.decode.video.stored import StoredVideos, table_of
 from jaxaug.decode.video.stream import VideoFile, import_av
-from jaxaug.decode.video.table import Table
+from jaxaug.decode.video.table import Codec, Table
 from jaxaug.errors import DecodeError
 
 if TYPE_CHECKING:
     from jaxaug.decode.video.nvdec.nvdec_frames import NvdecCanvases, NvdecFrames
 
-_SAMPLED_VIDEOS = 32  # whose first frames are looked at
+_SAMPLED_VIDEOS = 32  # looked at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Video(ColumnDecoder):
       pad: behind the end of a video that is shorter than a clip: "last" repeats its last frame,
         "mask" leaves zeros.
       canvas: (H, W) in pixels; larger videos are shrunk to it, antialiased, with their aspect kept.
-        None: picked as that of images, from the first frames of some.
+        None: picked as that of images, by an index or the first frames of 32.
       max_pixels: a video with more in a frame is a bad record.
       backend: "host" decodes with threads on the CPU, "nvdec" with the video engines of NVIDIA
         GPUs, and with the host what they refuse. "auto" takes the engines for H.264 and HEVC where
@@ -153,12 +154,12 @@ class Video(ColumnDecoder):
                 f"{type(column.example).__name__}: frames that are arrays need no decoder."
             )
         import_av()
-        found = list(_first_frames(column, self.max_pixels))
-        shapes = [(planes.luma.shape, planes.chroma.shape[1:]) for _, planes in found]
-        sizes = np.array([luma for luma, _ in shapes], np.int32).reshape(-1, 2)
-        whole = any(luma == chroma for luma, chroma in shapes)
+        found = _some_codecs(column, self.max_pixels)
+        planes = [plane_sizes(codec) for codec in found]
+        sizes = np.array([luma for luma, _ in planes], np.int32).reshape(-1, 2)
+        whole = any(luma == chroma for luma, chroma in planes)
         canvas = self.canvas or canvas_of(sizes, "Video")[0]
-        engines = _takes_engines(self.backend, [codec for codec, _ in found])
+        engines = _takes_engines(self.backend, [codec.name for codec in found])
         return dataclasses.replace(self, canvas=canvas, whole_chroma=whole, engines=engines)
 
     def needed_bytes(
@@ -276,17 +277,25 @@ def _make_backend(video: Video, devices: Sequence[Device]) -> "HostFrames | Nvde
     return HostFrames(video.forms(), threads, devices if video.engines else None)
 
 
-def _first_frames(column: Column, max_pixels: int) -> Iterator[tuple[str, Planes]]:
-    """Yield the codec and the first frame of each of some videos that can be decoded."""
-    for values in column.sample(_SAMPLED_VIDEOS):
+def _some_codecs(column: Column, max_pixels: int) -> list[Codec]:
+    """Return the codecs of some videos, by what an index tells, else by their first frames."""
+    found: list[Codec] = []
+
+    def known(stored: StoredVideos) -> np.ndarray:
+        tables = [table_of(each) for each in stored.tables]
+        found.extend(table.codec for table in tables if table is not None)
+        return np.array([table is not None for table in tables])
+
+    for values in column.sample(_SAMPLED_VIDEOS, known):
         assert isinstance(values, Encoded)
         for row in range(len(values.lengths)):
-            try:
-                with VideoFile(values.view(row), max_pixels) as video:
-                    for frame in decode_frames(video, np.zeros(1, np.int64)):
-                        yield video.table.codec.name, frame.planes
-            except DecodeError:  # told where the record is read
-                continue
+            with (
+                contextlib.suppress(DecodeError),  # told where the record is read
+                VideoFile(values.view(row), max_pixels) as video,
+            ):
+                color_of(told(video))
+                found.append(told(video))
+    return [codec for codec in found if codec.height * codec.width <= max_pixels]
 
 
 def _part(seconds: np.ndarray, span: Span | None, row: int) -> tuple[int, int]:

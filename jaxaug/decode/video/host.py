@@ -11,8 +11,9 @@ import numpy as np
 from jaxaug._typing import Device
 from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.host.canvas_pool import CanvasPool
-from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, write_planes
+from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, seen, write_planes
 from jaxaug.decode.video.stream import VideoFile, import_av, make_packet
+from jaxaug.decode.video.table import Codec
 from jaxaug.errors import DecodeError
 
 _FREE_BATCHES = 3  # whose memory waits for others
@@ -129,6 +130,21 @@ def _wanted(video: VideoFile, numbers: np.ndarray) -> Iterator[tuple[int, Any]]:
         except DecodeError:
             if not video.reopen():
                 raise
+
+
+def told(video: VideoFile) -> Codec:
+    """Return the codec of a video with what its frames tell.
+
+    Raises:
+      DecodeError: its first frame, which alone tells how it is turned, cannot be decoded.
+    """
+    if video.told is None:
+        video.told = video.table.codec
+        if video.told.rotation is None:
+            read = video.packets_read
+            video.told = seen(video.told, first_frame(video))
+            video.packets_read = read
+    return video.told
 
 
 def _pictures(video: VideoFile, numbers: np.ndarray) -> Iterator[tuple[int, Any]]:

@@ -78,13 +78,11 @@ def planes_of(frame: Any, codec: Codec) -> Planes:
     told = seen(codec, frame)
     turns = quarter_turns(told.rotation or 0)
     name = told.pixels
-    # Turned, the pixel that has chroma for itself at an odd end would be the first.
-    odd = (turns or told.mirrored) and (frame.height % 2 or frame.width % 2)
     if codec.palette and name == "pal8":
         frame = _looked_up(frame, codec.palette)
     elif any(part.bits < 8 for part in frame.format.components):
         frame = frame.reformat(format="rgb24")  # stretched, as FFmpeg does not where it makes 4:4:4
-    if odd or name not in BITS:
+    if not _kept(told):
         name = "yuvj444p" if color_of(told).full_range else "yuv444p"
         frame = frame.reformat(format=name)
         told = dataclasses.replace(told, pixels=name)
@@ -93,6 +91,22 @@ def planes_of(frame: Any, codec: Codec) -> Planes:
     chroma[0], chroma[1] = cb, cr
     orientation = (_MIRRORED if told.mirrored else ORIENTATIONS)[turns]
     return Planes(luma, chroma, color_of(told), orientation)
+
+
+def plane_sizes(codec: Codec) -> tuple[Size, Size]:
+    """Return the sizes of luma and chroma that `planes_of` gives, by what `seen` tells."""
+    height, width = codec.height, codec.width
+    if quarter_turns(codec.rotation or 0) % 2:
+        height, width = width, height
+    whole = "444" in codec.pixels or not _kept(codec)
+    return (height, width), (height, width) if whole else (-(-height // 2), -(-width // 2))
+
+
+def _kept(codec: Codec) -> bool:
+    """Return True if a frame's own planes are taken; others become 4:4:4."""
+    # Turned, the pixel that has chroma for itself at an odd end would be the first.
+    turned = codec.mirrored or quarter_turns(codec.rotation or 0)
+    return codec.pixels in BITS and not (turned and (codec.height % 2 or codec.width % 2))
 
 
 def _looked_up(frame: Any, palette: bytes) -> Any:
@@ -110,6 +124,8 @@ def seen(codec: Codec, frame: Any) -> Codec:
     """Return a codec with what a frame of PyAV tells, which the container may not have told."""
     return dataclasses.replace(
         codec,
+        height=frame.height,
+        width=frame.width,
         rotation=frame.rotation if codec.rotation is None else codec.rotation,
         pixels=frame.format.name,
         space=int(frame.colorspace),

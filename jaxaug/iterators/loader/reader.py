@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ MAX_POSITIONS = 8192
 _WAITING = 8  # times what is read at once: what runs may hold, half of which waits
 _CHUNK_RECORDS = 1 << 18  # of an index, looked at at a time
 MAX_READ_RECORDS = 64  # read at once to look at their headers: photographs have megabytes each
+Known = Callable[[Any], np.ndarray]  # of `Column.sample`
 
 
 class BatchPlan(NamedTuple):
@@ -170,8 +171,10 @@ class Reader(abc.ABC):
         """Yield a column of the first `count` records, one at a time."""
 
     @abc.abstractmethod
-    def read_sample(self, name: str, count: int, seed: int) -> Iterator[Values]:
-        """Yield a column of up to `count` records, some at a time, the same on every process."""
+    def read_sample(
+        self, name: str, count: int, seed: int, known: Known | None = None
+    ) -> Iterator[Values]:
+        """Yield a column of up to `count` records, see `Column.sample`."""
 
     @abc.abstractmethod
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
@@ -257,11 +260,18 @@ class RecordReader(Reader):
         for index in range(min(len(self.source), count)):
             yield self._read_column(name, np.array([index]))
 
-    def read_sample(self, name: str, count: int, seed: int) -> Iterator[Values]:
+    def read_sample(
+        self, name: str, count: int, seed: int, known: Known | None = None
+    ) -> Iterator[Values]:
         positions = np.arange(min(count, len(self.source)))
         chosen = np.sort(permute(seed, 0, positions, len(self.source)))
         for first in range(0, len(chosen), MAX_READ_RECORDS):
-            yield self._read_column(name, chosen[first : first + MAX_READ_RECORDS])
+            rows = chosen[first : first + MAX_READ_RECORDS]
+            if known is not None and isinstance(self.source, Indexed):
+                stored = self.source.headers(rows).get(name)
+                rows = rows if stored is None else rows[~known(stored)]
+            if len(rows):
+                yield self._read_column(name, rows)
 
     def _read_column(self, name: str, indices: np.ndarray) -> Values:
         """Return one column of records int64[n], narrowed as in a batch."""
@@ -480,8 +490,8 @@ class SourceColumn(Column):
     def first(self, count: int) -> Iterator[Values]:
         return self._reader.read_singly(self.name, count)
 
-    def sample(self, count: int) -> Iterator[Values]:
-        return self._reader.read_sample(self.name, count, self._seed)
+    def sample(self, count: int, known: Known | None = None) -> Iterator[Values]:
+        return self._reader.read_sample(self.name, count, self._seed, known)
 
     def summary(self) -> Any:
         source = self._reader.source

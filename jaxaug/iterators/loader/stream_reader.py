@@ -13,6 +13,7 @@ from jaxaug.iterators.loader.reader import (
     MAX_READ_RECORDS,
     PADDING,
     BatchPlan,
+    Known,
     ReadBatch,
     Reader,
 )
@@ -41,8 +42,10 @@ class StreamReader(Reader):
     def read_singly(self, name: str, count: int) -> Iterator[Values]:
         return self._read_parts(name, count, 1)
 
-    def read_sample(self, name: str, count: int, seed: int) -> Iterator[Values]:
-        del seed  # the first records are all that can be had
+    def read_sample(
+        self, name: str, count: int, seed: int, known: Known | None = None
+    ) -> Iterator[Values]:
+        del seed, known  # the first records are all that can be had
         return self._read_parts(name, count, MAX_READ_RECORDS)
 
     def _read_parts(self, name: str, count: int, size: int) -> Iterator[Values]:

@@ -3,11 +3,9 @@
 import dataclasses
 import hashlib
 
-from jaxaug.decode.video.host import first_frame
-from jaxaug.decode.video.planes import seen
+from jaxaug.decode.video.host import told
 from jaxaug.decode.video.stored import table_of
 from jaxaug.decode.video.stream import VideoFile
-from jaxaug.decode.video.table import Codec
 
 _MAX_BYTES = 2**26  # of tables: some 40,000 of 300 packets
 _ENTRY_BYTES = 200  # beside each
@@ -47,18 +45,3 @@ class KnownVideos:
         stored = dataclasses.replace(video.table, codec=told(video)).to_bytes()
         self._left -= len(stored) + _ENTRY_BYTES
         self._tables[name] = stored
-
-
-def told(video: VideoFile) -> Codec:
-    """Return the codec of a video with what its frames tell.
-
-    Raises:
-      DecodeError: its first frame, which alone tells how it is turned, cannot be decoded.
-    """
-    if video.told is None:
-        video.told = video.table.codec
-        if video.told.rotation is None:
-            read = video.packets_read
-            video.told = seen(video.told, first_frame(video))
-            video.packets_read = read
-    return video.told

@@ -22,10 +22,10 @@ from jaxaug._typing import Device
 from jaxaug.decode.image.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
 from jaxaug.decode.native import cuda, libnvcuvid, nvcuvid_loop
 from jaxaug.decode.native.libnvcuvid import CuvidError
-from jaxaug.decode.video.host import PLANES, Shown, write_frames
+from jaxaug.decode.video.host import PLANES, Shown, told, write_frames
 from jaxaug.decode.video.nvdec.bitstream import Bitstream
 from jaxaug.decode.video.nvdec.engines import EngineError, Form, engine_count, engine_form
-from jaxaug.decode.video.nvdec.known import KnownVideos, told
+from jaxaug.decode.video.nvdec.known import KnownVideos
 from jaxaug.decode.video.nvdec.place_planes import Kernels, compile_place_kernels
 from jaxaug.decode.video.nvdec.placer import Canvases, Picture, Placer, Size
 from jaxaug.decode.video.nvdec.session import Packets, Session, Surfaces
