@@ -128,6 +128,7 @@ def _video_engines() -> str:
     """Return the library of the video engines, and which codecs they decode how many at once."""
     from jaxaug.decode.native import cuda, libnvcuvid
     from jaxaug.decode.video.nvdec.engines import REPORTED, Form, capabilities, engine_count
+    from jaxaug.decode.video.nvdec.known import MAX_BYTES
 
     try:
         with cuda.on_device(jax.local_devices()[0].local_hardware_id or 0):
@@ -140,7 +141,11 @@ def _video_engines() -> str:
         return f"cannot be used, host threads decode videos: {error}"
     found = ", ".join(f"{name} {count}" for name, count in engines.items() if count)
     auto = f'of them {" and ".join(REPORTED)} are taken by decode.Video\'s "auto"'
-    return f"{libnvcuvid.path()}; engines: {found}; {auto}; sessions keep surfaces of their own"
+    kept = (
+        "sessions keep surfaces of their own, and tables of videos without an index take at most"
+        f" {MAX_BYTES >> 20} MiB of the host's memory"
+    )
+    return f"{libnvcuvid.path()}; engines: {found}; {auto}; {kept}"
 
 
 def _memory(free: int, total: int, budget: int) -> str:

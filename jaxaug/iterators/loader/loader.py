@@ -281,7 +281,8 @@ class Loader(Checkpointable):
         with the largest share. "kept_records" are kept, in "kept_bytes" of memory or files.
         "traffic" is what the source has asked of servers so far, also for other Loaders: see
         `iterators.Far`; its "bytes" over "wanted_bytes" say how much more was read. "memory" are by
-        column of videos the "host_bytes" of canvases, and the "device_bytes" of GPUs' engines.
+        column of videos the "host_bytes" of canvases and, with GPUs' engines, of tables of files
+        without an index; and the "device_bytes" of these engines.
         """
         store = self._plan.store
         kept = (0, 0) if store is None else (store.count, store.nbytes)

@@ -275,7 +275,7 @@ def test_known_videos_have_so_much_room(monkeypatch):
     files = [memoryview(kind(name)) for name in ("h264", "hevc")]
     changed = bytearray(files[0])
     changed[-1] ^= 1
-    monkeypatch.setattr(known_module, "_MAX_BYTES", 1)  # the first one
+    monkeypatch.setattr(known_module, "MAX_BYTES", 1)  # the first one
     known = known_module.KnownVideos()
     opened, read = [], VideoFile._read
     monkeypatch.setattr(VideoFile, "_read", lambda *a, **k: opened.append(a) or read(*a, **k))
@@ -369,7 +369,7 @@ def test_a_session_is_kept_for_all_sizes_and_closing_frees_everything(engines, m
     backend.close()  # once more is nothing
 
 
-def test_the_memory_of_surfaces_is_told(engines):
+def test_the_memory_of_surfaces_and_of_known_videos_is_told(engines):
     description = fitted((48, 64))
     backend = on_engines(description)
     encoded = Encoded.from_bytes([kind("h264"), kind("mpeg4")])
@@ -380,7 +380,8 @@ def test_the_memory_of_surfaces_is_told(engines):
     (made,) = (each for each in engines.live.values() if isinstance(each, nv.CreateInfo))
     surfaces = (made.surfaces + made.outputs) * 64 * 48 * 3 // 2
     canvases = sum(np.prod(description.forms()[name].shape) for name in ("luma", "chroma"))
-    assert reader.memory == {"host_bytes": canvases, "device_bytes": surfaces}
+    tables = sum(len(table) + known_module._ENTRY_BYTES for table in read_videos(encoded).tables)
+    assert reader.memory == {"host_bytes": canvases + tables, "device_bytes": surfaces}
     reader.close()
     assert reader.memory == {"host_bytes": 0, "device_bytes": 0}
 

@@ -7,7 +7,7 @@ from jaxaug.decode.video.host import told
 from jaxaug.decode.video.stored import table_of
 from jaxaug.decode.video.stream import VideoFile
 
-_MAX_BYTES = 2**26  # of tables: some 40,000 of 300 packets
+MAX_BYTES = 2**26  # of tables: some 40,000 of 300 packets
 _ENTRY_BYTES = 200  # beside each
 
 
@@ -15,11 +15,14 @@ class KnownVideos:
     """Tables of whole files, as `Table.to_bytes`; several threads may ask.
 
     Those that came first stay where no more have room, so that each epoch finds as many.
+
+    Attributes:
+      bytes_held: about what they take of the host's memory.
     """
 
     def __init__(self):
         self._tables: dict[bytes, bytes] = {}
-        self._left = _MAX_BYTES
+        self.bytes_held = 0
 
     def open(self, data: memoryview, max_pixels: int) -> VideoFile:
         """Return a video, with what is known of it; `VideoFile.reopen` is for its host decoder.
@@ -40,8 +43,8 @@ class KnownVideos:
         return video
 
     def _keep(self, name: bytes, video: VideoFile) -> None:
-        if not video.whole or self._left <= 0:
+        if not video.whole or self.bytes_held >= MAX_BYTES:
             return
         stored = dataclasses.replace(video.table, codec=told(video)).to_bytes()
-        self._left -= len(stored) + _ENTRY_BYTES
+        self.bytes_held += len(stored) + _ENTRY_BYTES
         self._tables[name] = stored

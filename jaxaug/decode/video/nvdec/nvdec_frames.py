@@ -226,8 +226,11 @@ class NvdecFrames:
 
     @property
     def memory(self) -> dict[str, int]:
-        """The bytes of page-locked host memory, and those of canvases, kernels and surfaces."""
-        host = sum(gpu.host_bytes for gpu in self._gpus)
+        """The bytes of the host's tables and page-locked memory, and those of the GPUs.
+
+        The latter are of canvases, kernels and surfaces.
+        """
+        host = self._known.bytes_held + sum(gpu.host_bytes for gpu in self._gpus)
         return {"host_bytes": host, "device_bytes": sum(gpu.bytes_held for gpu in self._gpus)}
 
     def open(self, data: memoryview, max_pixels: int, table: Table | None, begin: int) -> VideoFile:
@@ -256,6 +259,7 @@ class NvdecFrames:
     def close(self) -> None:
         """Stop the threads and free all memory, that of taken canvases when they are released."""
         self._finalizer()
+        self._known = KnownVideos()
 
 
 class NvdecCanvases:
