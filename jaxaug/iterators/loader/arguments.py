@@ -75,8 +75,8 @@ def check_known(unknown: Mapping[str, Any]) -> None:
         raise TypeError(f"Loader has no argument `{name}`: {remedy}.")
 
 
-def check_options(options: Options) -> None:
-    """Refuse arguments that are wrong by themselves."""
+def checked_options(options: Options) -> Options:
+    """Return the arguments, numbers of NumPy as Python's; refuse what is wrong by itself."""
     _check_source(options.source)
     check_positive_int("batch_size", options.batch_size)
     check_positive_int("prefetch", options.prefetch)
@@ -104,6 +104,12 @@ def check_options(options: Options) -> None:
                 f"`decode` must be a decoder such as decode.Image(canvas=(512, 512)), or a dict of "
                 f"them by column, got {decoder!r} for column {name!r}."
             )
+    return dataclasses.replace(
+        options,
+        batch_size=int(options.batch_size),
+        seed=int(options.seed),
+        epochs=None if options.epochs is None else int(options.epochs),
+    )
 
 
 def _check_keep(keep: Any) -> None:

@@ -8,7 +8,7 @@ from jax.sharding import NamedSharding
 
 from jaxaug.decode import ColumnDecoder, Decoder
 from jaxaug.iterators.loader.agreement import peers_of
-from jaxaug.iterators.loader.arguments import Options, check_known, check_options
+from jaxaug.iterators.loader.arguments import Options, check_known, checked_options
 from jaxaug.iterators.loader.batch_function import Transform
 from jaxaug.iterators.loader.consumer import Consumer, Resources
 from jaxaug.iterators.loader.labels import check_labels
@@ -137,8 +137,7 @@ class Loader(Checkpointable):
         resources = Resources(self._peers.seat)
         try:
             with self._peers.compare("Loader(...)") as facts:
-                check_options(options)
-                self._plan = plan = make_plan(options, sharding)
+                self._plan = plan = make_plan(checked_options(options), sharding)
                 resources.decoder = plan.decoder
                 builder = plan.make_batch_builder()
                 self.element_spec: dict[str, Any] = builder.spec()

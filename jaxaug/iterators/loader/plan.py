@@ -74,11 +74,6 @@ class Plan:
         return self.options.source
 
     @property
-    def seed(self) -> int:
-        """The seed of the order and of every key."""
-        return int(self.options.seed)
-
-    @property
     def running(self) -> dict[str, Any]:
         """The running decoders by column."""
         return {
@@ -108,7 +103,9 @@ class Plan:
         fingerprint = self.source.fingerprint()
         if not isinstance(fingerprint, str):
             raise TypeError(f"`source.fingerprint` must return a str, got {fingerprint!r}.")
-        return RunIdentity(self.seed, fingerprint, self.reader.sampler_name, self.reader.length)
+        return RunIdentity(
+            self.options.seed, fingerprint, self.reader.sampler_name, self.reader.length
+        )
 
     @cached_property
     def compiled(self) -> CompiledBatch:
@@ -175,7 +172,7 @@ class Plan:
             "decoder": self.decoder,
             "forms": {None: BatchForm(self.schema, compiled)},
             "layout": self.layout,
-            "seed": self.seed,
+            "seed": self.options.seed,
             "on_error": on_error,
         }
 
@@ -205,10 +202,10 @@ class Plan:
         sharding = self.layout.sharding
         device_ids = np.asarray(sharding.mesh.device_ids).tolist()
         return {
-            "seed": self.seed,
+            "seed": self.options.seed,
             "shuffle": self.run.sampler,
-            "batch_size": int(options.batch_size),
-            "epochs": None if options.epochs is None else int(options.epochs),
+            "batch_size": options.batch_size,
+            "epochs": options.epochs,
             "last_batch": options.last_batch,
             "on_error": options.on_error,
             "max_bad": options.max_bad,
@@ -259,7 +256,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
     Raises:
       ValueError, TypeError: options that do not fit each other, the source or the sharding.
     """
-    batch_size = int(options.batch_size)
+    batch_size = options.batch_size
     reader = _make_reader(options)
     ranges = local_row_ranges(sharding, batch_size)
     arguments.check_groups(options.batch_transform, ranges)
@@ -281,8 +278,8 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         arguments.check_names(forms, fitted)
         for name, each in fitted.items():
             each.check_transform(name, options.transform)
-        _check_values(options.transform, first, fitted, reader, int(options.seed))
-        reader = _with_parts(reader, fitted, int(options.seed))
+        _check_values(options.transform, first, fitted, reader, options.seed)
+        reader = _with_parts(reader, fitted, options.seed)
         store, reader = _keep(options, first, reader, schema, layout)
     except BaseException:
         decoder.close()
@@ -359,7 +356,7 @@ def _keep(
     assert isinstance(reader, RecordReader)
     arguments.check_kept(options.keep, schema.decoders)
     columns = {
-        name: SourceColumn(name, first[name], reader, int(options.seed)) for name in schema.decoders
+        name: SourceColumn(name, first[name], reader, options.seed) for name in schema.decoders
     }
     expected = schema.expected_extents(columns)
     store = _make_store(options, reader, schema, layout, expected)
@@ -381,7 +378,7 @@ def _make_store(
     length = len(reader.source)
     share = arguments.device_share(options.keep)
     if share is not None:
-        needed = _count_needed(reader.sampler, length, layout, int(options.batch_size))
+        needed = _count_needed(reader.sampler, length, layout, options.batch_size)
         return _make_device_store(
             schema,
             length,
@@ -449,9 +446,7 @@ def _make_reader(options: Options) -> Reader:
         arguments.check_stream_options(options)
         return StreamReader(source=source)
 
-    sampler = arguments.make_sampler(
-        options.shuffle, len(source), int(options.seed), int(options.batch_size)
-    )
+    sampler = arguments.make_sampler(options.shuffle, len(source), options.seed, options.batch_size)
     copies = {}
     if isinstance(options.decode, Mapping):
         given = options.decode.items()
@@ -537,7 +532,7 @@ def _open(
     fitted: dict[str, ColumnDecoder] = {}
     running: dict[str, Any] = {}
     lent = [name for name, each in given.items() if isinstance(each, Decoder)]
-    decoder = ColumnsDecoder(running, int(options.seed), reader.with_replacement, lent)
+    decoder = ColumnsDecoder(running, options.seed, reader.with_replacement, lent)
     try:
         for name, each in given.items():
             if isinstance(each, Decoder):
@@ -550,7 +545,7 @@ def _open(
                 fitted[name] = describe(each, deterministic=shared)
                 running[name] = each
                 continue
-            column = SourceColumn(name, first[name], reader, int(options.seed))
+            column = SourceColumn(name, first[name], reader, options.seed)
             fitted[name] = each.fit(column, fitted)
             running[name] = fitted[name].open(layout.devices, shared)
     except BaseException:

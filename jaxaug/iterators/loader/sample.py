@@ -63,7 +63,7 @@ def _key(plan: Plan, read: ReadBatch, row: int) -> Key:
     """Return the key that the transform gets for a row, as the compiled call makes it."""
     names = plan.schema.names(read, read.indices, read.indices != PADDING)
     words = names["words"][row : row + 1]
-    seed = np.array(split_words(plan.seed), np.uint32)
+    seed = np.array(split_words(plan.options.seed), np.uint32)
     seed, words = jax.device_put((seed, words), plan.layout.devices[0])
     with no_mesh():
         return _transform_key(seed, words)
