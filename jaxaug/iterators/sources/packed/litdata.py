@@ -23,9 +23,10 @@ from jaxaug.iterators.sources.storage.files import hide_secrets, stat_file
 from jaxaug.iterators.sources.storage.read import BlockReader, FileReader
 from jaxaug.iterators.sources.storage.unpacked import unpack_stream
 
-# litdata/streaming/serializers.py: what holds an encoded image as it is, and numbers.
-_BYTES = ("bytes", "jpeg", "tifffile")
-_NUMBERS = {"int": "int64", "float": "float64", "bool": "bool"}
+# litdata/streaming/serializers.py: `Field.kind` of what holds an encoded image as it is, and of
+# others.
+_KINDS = dict.fromkeys(("bytes", "jpeg", "tifffile"), "bytes")
+_KINDS |= {"str": "str", "int": "int64", "float": "float64", "bool": "bool"}
 _ROWS = b"LDARW01\0"  # the end of a chunk whose items are rows of Arrow
 _BATCHES = np.dtype(
     [("magic", "S8"), ("version", "<u4"), ("items", "<u4"), ("of", "<u4"), ("batches", "<u4")]
@@ -112,7 +113,7 @@ def _chunks(root: str, found: dict[str, Any]) -> Chunks:
         raise SourceError(
             f"{shown!r}: its index.json has {len(names)} fields, {len(formats)} formats."
         )
-    fields = [Field(name, _kind(each), None) for name, each in zip(names, formats)]
+    fields = [Field(name, _KINDS.get(each, ""), None) for name, each in zip(names, formats)]
     if config.get("ipc_compression") or config.get("compression_level") == "sample":
         raise SourceError(
             f"{shown!r} has items that are compressed one by one, or as rows of Arrow: write them "
@@ -200,9 +201,3 @@ def _names(spec: dict[str, Any], before: str = "") -> list[str]:
     keys = json.loads(spec["context"]) if "dict" in spec["type"].lower() else range(len(children))
     under = f"{before}/" if before else ""
     return [name for key, child in zip(keys, children) for name in _names(child, f"{under}{key}")]
-
-
-def _kind(form: str) -> str:
-    if form in _BYTES:
-        return "bytes"
-    return "str" if form == "str" else _NUMBERS.get(form, "")

@@ -15,13 +15,11 @@ from jaxaug.iterators.sources.packed.chunked import (
 from jaxaug.iterators.sources.packed.columns import MaxLength
 from jaxaug.iterators.sources.storage.files import hide_secrets
 
-# streaming/base/format/mds/encodings.py: what holds an encoded image as it is, and numbers.
-_BYTES = ("bytes", "jpeg", "png")
-_NUMBERS = {"int": "int64"}
-_NUMBERS |= {
-    f"{kind}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
-}
-_NUMBERS |= {f"float{bits}": f"float{bits}" for bits in (16, 32, 64)}
+# streaming/base/format/mds/encodings.py: `Field.kind` of what holds an encoded image as it is, and
+# of others.
+_KINDS = dict.fromkeys(("bytes", "jpeg", "png"), "bytes") | {"str": "str", "int": "int64"}
+_KINDS |= {name: name for bits in (8, 16, 32, 64) for name in (f"int{bits}", f"uint{bits}")}
+_KINDS |= {name: name for name in ("float16", "float32", "float64")}
 
 
 class MDS(Chunked):
@@ -108,10 +106,4 @@ def _shards(root: str, found: dict[str, Any]) -> Chunks:
 
 def _fields(shard: dict[str, Any]) -> list[Field]:
     columns = zip(shard["column_names"], shard["column_encodings"], shard["column_sizes"])
-    return [Field(name, _kind(encoding), size) for name, encoding, size in columns]
-
-
-def _kind(encoding: str) -> str:
-    if encoding in _BYTES:
-        return "bytes"
-    return "str" if encoding == "str" else _NUMBERS.get(encoding, "")
+    return [Field(name, _KINDS.get(encoding, ""), size) for name, encoding, size in columns]
