@@ -310,7 +310,12 @@ class Weighted:
     @property
     def length(self) -> int:
         """The number of positions in an epoch."""
-        return self.num_samples or len(self.weights)
+        return self.num_samples or self.source_length
+
+    @property
+    def source_length(self) -> int:
+        """The records that the order is for."""
+        return len(self.weights)
 
     @cached_property
     def _cumulative(self) -> np.ndarray:
@@ -379,11 +384,6 @@ def check_sampler(sampler: Sampler, count: int) -> None:
     The records of a sampler of the user's own are checked as it goes, by `find_records`.
     """
     check_positive_int("shuffle.length", sampler.length)
-    if isinstance(sampler, Weighted) and len(sampler.weights) != count:
-        raise ValueError(
-            f"`shuffle` must have one weight for each of {count} records, got "
-            f"{len(sampler.weights)} weights: compute them from this source's records."
-        )
     wanted = getattr(sampler, "source_length", count)
     if wanted != count:
         raise ValueError(

@@ -57,12 +57,12 @@ def mesh(shape, names, kind):
         (
             {"shuffle": Weighted(np.ones(N + 8))},
             ValueError,
-            r"`shuffle` .* one weight for each of 24 records, got 32",
+            r"`shuffle` must be for 24 records, .* got Weighted for 32",
         ),
         (
             {"shuffle": Weighted(np.ones(N - 8))},
             ValueError,
-            r"`shuffle` .* one weight for each of 24 records, got 16",
+            r"`shuffle` must be for 24 records, .* got Weighted for 16",
         ),
         (
             {"shuffle": Sequential(N + 1)},
