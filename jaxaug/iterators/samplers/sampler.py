@@ -65,11 +65,13 @@ def permute(seed: int, epoch: "int | np.ndarray", positions: np.ndarray, n: int)
     rows = math.isqrt(n - 1) + 1  # rows * columns covers n and exceeds it by less than one row
     columns = -(-n // rows)
 
-    records = _feistel(positions.astype(np.uint64), rows, columns, keys)
+    permuted = _feistel(rows, columns, keys, positions.size)
+    records = permuted(positions.astype(np.uint64))
     outside = np.flatnonzero(records >= np.uint64(n))
     while outside.size:
-        own = keys[:, outside] if keys.shape[1] > 1 else keys
-        records[outside] = _feistel(records[outside], rows, columns, own)
+        if keys.shape[1] > 1:
+            permuted = _feistel(rows, columns, keys[:, outside], outside.size)
+        records[outside] = permuted(records[outside])
         outside = outside[records[outside] >= np.uint64(n)]
     return records.astype(np.int64)
 
@@ -464,19 +466,25 @@ def _keys(seed: int, epoch: "int | np.ndarray") -> np.ndarray:
     return fold(seed_key, epoch)
 
 
-def _feistel(values: np.ndarray, rows: int, columns: int, keys: np.ndarray) -> np.ndarray:
-    """Return a permutation of `range(rows * columns)` at `values`, by keys [rounds, k or 1].
+def _feistel(
+    rows: int, columns: int, keys: np.ndarray, count: int
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a permutation of `range(rows * columns)` by keys [rounds, k or 1], for `count` values.
 
     Row and column in turn are shifted by a keyed hash of the other.
     """
     counts = np.uint64(rows), np.uint64(columns)
-    row, column = np.divmod(values, counts[1])
-    of_columns = _hashes(keys[::2], counts[1], counts[0], values.size)
-    of_rows = _hashes(keys[1::2], counts[0], counts[1], values.size)
-    for number in range(_ROUNDS // 2):
-        row = _wrapped(row + of_columns(number, column), counts[0])
-        column = _wrapped(column + of_rows(number, row), counts[1])
-    return row * counts[1] + column
+    of_columns = _hashes(keys[::2], counts[1], counts[0], count)
+    of_rows = _hashes(keys[1::2], counts[0], counts[1], count)
+
+    def permuted(values: np.ndarray) -> np.ndarray:
+        row, column = np.divmod(values, counts[1])
+        for number in range(_ROUNDS // 2):
+            row = _wrapped(row + of_columns(number, column), counts[0])
+            column = _wrapped(column + of_rows(number, row), counts[1])
+        return row * counts[1] + column
+
+    return permuted
 
 
 def _hashes(
