@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import itertools
+import math
 import os
 import threading
 import time
@@ -20,6 +21,9 @@ from jaxaug.iterators.sources.storage.threads import abandoned
 
 T = TypeVar("T")
 
+# A thread is woken for a batch that is watched, which takes longer than to launch a small one: at
+# most so often, and the others are taken to be as these.
+_WATCH_SECONDS = 0.05
 _JOIN_SECONDS = 10.0  # that a `close` waits for a source that does not answer
 
 _running: "set[Pipeline]" = set()
@@ -166,6 +170,7 @@ class Pipeline(Generic[T]):
         self._at_end: Callable[[], None] | None = None
         self._waiter: _Waiter | None = None
         self._awaited: Readiness | None = None
+        self._watched_at = -math.inf
         self._thread = threading.Thread(target=self._run, name="jaxaug-reader", daemon=True)
 
     def start(self) -> None:
@@ -237,13 +242,18 @@ class Pipeline(Generic[T]):
     def when_ready(self, done: Any) -> Readiness | None:
         """Return what tells when the device has `done`; None if it already has it.
 
-        A thread waits for it.
+        A thread waits for it, unless it has begun to wait for another one a moment ago.
         """
         if done.is_ready():
             return None
-        if self._waiter is None:
-            self._waiter = _Waiter()
-        if self._awaited is None or self._awaited.array is not done:  # batches of a run share it
+        if self._awaited is not None and self._awaited.array is done:  # batches of a run share it
+            return self._awaited
+        now = time.perf_counter()
+        if now - self._watched_at < _WATCH_SECONDS:
+            self._awaited = Readiness(done, is_watched=False)
+        else:
+            self._watched_at = now
+            self._waiter = self._waiter or _Waiter()
             self._awaited = self._waiter.watch(done)
         return self._awaited
 

@@ -14,11 +14,13 @@ class Readiness:
 
     Attributes:
       array: the array.
+      is_watched: a thread waits for it; else nothing tells.
       time: at which it was; None until then.
     """
 
-    def __init__(self, array: Any):
+    def __init__(self, array: Any, is_watched: bool = True):
         self.array = array
+        self.is_watched = is_watched
         self.time: float | None = None
 
 
@@ -27,7 +29,7 @@ class Stats:
 
     The clock runs while the consumer wants batches. The time between two requests is a turn: it
     begins when a batch is handed over, belongs to the device until that batch is ready, and then to
-    the consumer.
+    the consumer. A turn that nobody watches is shared as the last one that was.
 
     Args:
       builders: how many threads decode and launch batches at a time.
@@ -45,6 +47,7 @@ class Stats:
         # where that was later.
         self._handed: float | None = None
         self._ready: Readiness | None = None
+        self._late_share = 1.0  # of the last turn that was watched
         self._counts = {
             "batches": 0,
             "images": 0,
@@ -143,16 +146,21 @@ class Stats:
         if self._handed is None:
             return 0.0, 0.0
 
+        turn = now - self._handed
         if self._ready is None:
-            ready = self._handed
-        else:
+            late = 0.0
+        elif self._ready.is_watched:
             ready = now if self._ready.time is None else self._ready.time
-        ready = min(max(ready, self._handed), now)
-        return ready - self._handed, now - ready
+            late = min(max(ready - self._handed, 0.0), turn)
+        else:
+            late = turn * self._late_share
+        return late, turn - late
 
     def _end_turn(self, now: float) -> None:
         """Add the seconds of the current turn to those of device and consumer."""
         late, own = self._turn(now)
+        if self._ready is not None and self._ready.is_watched and late + own > 0:
+            self._late_share = late / (late + own)
         self._seconds["late"] += late
         self._seconds["consumer"] += own
         self._handed = self._ready = None

@@ -122,6 +122,30 @@ def test_a_turn_is_the_devices_until_the_batch_is_ready_and_then_the_consumers(a
     assert shares("device", "consumer") == [3, 4]  # it asked for the next one, ready or not
 
 
+def test_a_turn_that_nobody_watches_is_shared_as_the_last_one_that_was(at):
+    stats = Stats(builders=1)
+    unwatched = Readiness(None, is_watched=False)
+
+    def seconds():
+        snapshot = stats.snapshot()
+        return [snapshot["shares"][each] * snapshot["seconds"] for each in ("device", "consumer")]
+
+    at(0.0), stats.asked(), stats.handed(unwatched)
+    at(1.0), stats.asked()
+    assert seconds() == [1, 0]  # before one was watched: the batch was not ready, that is all
+    ready = Readiness(None)
+    stats.handed(ready)
+    ready.time = 2.0
+    at(5.0), stats.asked()
+    assert seconds() == [2, 3]
+    stats.handed(unwatched)
+    at(9.0), stats.asked()
+    assert seconds() == [3, 6]
+    stats.handed(None)  # ready at once, which is known
+    at(10.0), stats.asked()
+    assert seconds() == [3, 7]
+
+
 def test_the_clock_stands_while_nobody_wants_a_batch(at):
     stats = Stats(builders=1)
     at(1.0), stats.asked()
