@@ -141,7 +141,7 @@ class Loader(Checkpointable):
                 resources.decoder = plan.decoder
                 builder = plan.make_batch_builder()
                 self.element_spec: dict[str, Any] = builder.spec()
-                check_labels(plan.function, plan.schema, plan.reader, plan.seed)
+                check_labels(plan.function, plan.schema, plan.reader, plan.options.seed)
                 facts |= plan.facts(self.element_spec)
         except BaseException:
             resources.close()
