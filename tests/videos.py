@@ -22,6 +22,18 @@ def picture(number: int, height: int, width: int) -> np.ndarray:
     return image.astype(np.uint8)
 
 
+def woven(number: int, height: int, width: int) -> np.ndarray:
+    """Planes of 4:2:0, below each other, whose rows are of two pictures in turn.
+
+    The channels of `picture` are luma and chroma here. The height is a multiple of four.
+    """
+    fields = [picture(2 * number + field, height, width) for field in range(2)]
+    luma = np.stack([fields[k][k::2, :, 0] for k in range(2)], axis=1)
+    chroma = np.stack([fields[k][k::4, ::2, 1:] for k in range(2)], axis=1)
+    planes = (luma, chroma[..., 0], chroma[..., 1])
+    return np.concatenate([plane.reshape(-1, width) for plane in planes])
+
+
 def video(
     count: int = 30,
     size: tuple[int, int] = (48, 64),
@@ -31,11 +43,13 @@ def video(
     pix_fmt: str = "yuv420p",
     times: "Sequence[int] | None" = None,
     rate: int = 25,
+    interlaced: bool = False,
     **options: str,
 ) -> bytes:
     """Return an encoded video, of frames at `times` / 1000 s or at a rate.
 
-    The container's name may be followed by an option of its own, "name:option=value".
+    If `interlaced`, frames are `woven`, and the options have the encoder say so. The container's
+    name may be followed by an option of its own, "name:option=value".
     """
     file = io.BytesIO()
     container, _, option = container.partition(":")
@@ -47,7 +61,8 @@ def video(
         if times is not None:
             stream.codec_context.time_base = Fraction(1, 1000)
         for number in range(count):
-            frame = av.VideoFrame.from_ndarray(picture(number, *size))
+            image, form = (woven, "yuv420p") if interlaced else (picture, "rgb24")
+            frame = av.VideoFrame.from_ndarray(image(number, *size), form)
             frame.pts = number if times is None else times[number]
             frame.time_base = Fraction(1, rate) if times is None else Fraction(1, 1000)
             output.mux(stream.encode(frame))
@@ -94,11 +109,20 @@ CONTAINERS = {
     "vp9 ivf": {"container": "ivf", "codec": "libvpx-vp9", "g": "9", "deadline": "realtime"},
     "h263 3gp": {"container": "3gp", "codec": "h263", "size": (144, 176), "g": "8"},
 }
+_MPEG2 = {"codec": "mpeg2video", "g": "8", "bf": "2"}
+INTERLACED = {
+    "interlaced h264": {"x264-params": "tff=1", "g": "12", "bf": "3"},
+    "lower first": {"x264-params": "bff=1", "container": "matroska"},
+    "interlaced mpeg2": {"container": "mpegts", "flags": "+ildct+ilme", **_MPEG2},
+    "interlaced mpeg4": {"container": "avi", "codec": "mpeg4", "flags": "+ildct+ilme"},
+}
 
 
 @functools.cache
 def kind(name: str) -> bytes:
-    """Return the video of a kind of KINDS or CONTAINERS, 30 frames."""
+    """Return the video of a kind of KINDS, CONTAINERS or INTERLACED, 30 frames."""
+    if name in INTERLACED:
+        return video(interlaced=True, **INTERLACED[name])
     return video(**(KINDS | CONTAINERS)[name])
 
 

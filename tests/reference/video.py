@@ -17,14 +17,32 @@ def at(plane: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return plane
 
 
-def rgb(luma, chroma, matrix: str, full: bool, rows: int = 0, columns: int = 0) -> np.ndarray:
+def in_fields(plane: np.ndarray, height: int, columns: np.ndarray) -> np.ndarray:
+    """Chroma of interlaced 4:2:0 at the rows of luma, each of its own field, and at columns.
+
+    By ITU-T H.262 figure 6-2 the rows of chroma of a field lie a quarter of the distance of its
+    rows of luma below the first of two in the top field, three quarters in the bottom field.
+    """
+    found = np.empty((height, len(columns)))
+    for field, below in enumerate((0.25, 0.75)):
+        rows = (np.arange(len(found[field::2])) - below) / 2
+        found[field::2] = at(plane[field::2], rows, columns)
+    return found
+
+
+def rgb(
+    luma, chroma, matrix: str, full: bool, rows: int = 0, columns: int = 0, interlaced: bool = False
+) -> np.ndarray:
     """RGB in [0, 255]; chroma [2, ...] of half the size lies by `rows` and `columns`.
 
     -1 is on the first of two pixels, 0 between them, 1 on the second.
     """
     height, width = luma.shape
     chroma = chroma.astype(np.float64)
-    if chroma.shape[1:] != luma.shape:
+    if interlaced:
+        x = (np.arange(width) - (columns + 1) / 2) / 2
+        chroma = np.stack([in_fields(plane, height, x) for plane in chroma])
+    elif chroma.shape[1:] != luma.shape:
         y = (np.arange(height) - (rows + 1) / 2) / 2
         x = (np.arange(width) - (columns + 1) / 2) / 2
         chroma = np.stack([at(plane, y, x) for plane in chroma])

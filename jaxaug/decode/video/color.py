@@ -7,7 +7,7 @@ import numpy as np
 Plane = Any  # an array of JAX or of NumPy: the operators are those of either
 
 _SHIFT = 14  # bits of a coefficient behind the point
-_SIXTEENTHS = 4  # interpolated chroma is in sixteenths of a level
+_FRACTION = 6  # bits of interpolated chroma behind the point: eighths of rows, and of columns
 # (Kr, Kb) of BT.601, BT.709 and BT.2020, ITU-R BT.601-7, BT.709-6 and BT.2020-2.
 _LUMA_WEIGHTS = ((0.299, 0.114), (0.2126, 0.0722), (0.2627, 0.0593))
 
@@ -28,8 +28,10 @@ def _coefficients() -> np.ndarray:
     return np.round(np.array(table) * 2**_SHIFT).astype(np.int32)
 
 
-def whole_chroma(chroma: Plane, size: tuple[int, int], siting: Any = (0, 0)) -> Plane:
-    """Return chroma at the size of luma, in sixteenths of a level.
+def whole_chroma(
+    chroma: Plane, size: tuple[int, int], siting: Any = (0, 0), interlaced: bool = False
+) -> Plane:
+    """Return chroma at the size of luma, in 64ths of a level.
 
     That of half the size is interpolated linearly; edges repeat.
 
@@ -38,18 +40,22 @@ def whole_chroma(chroma: Plane, size: tuple[int, int], siting: Any = (0, 0)) -> 
       size: (H, W).
       siting: where a value lies among the two rows and among the two columns that share it: -1 on
         the first, 0 in the middle, 1 on the second; two ints or int[2].
+      interlaced: rows are interpolated between those of their own field.
 
     Returns:
       uint16[..., H, W].
 
     Example:
       >>> whole_chroma(np.array([[0, 16]], np.uint8), (2, 4))[0].tolist()
-      [0, 64, 192, 256]
+      [0, 256, 768, 1024]
     """
     values = chroma.astype(np.uint16)
     if chroma.shape[-2:] == size:
-        return values << _SIXTEENTHS
-    return doubled(doubled(values, -1, size[1], siting[1]), -2, size[0], siting[0])
+        return values << _FRACTION
+    wide = doubled(values, -1, size[1], 2 * siting[1])
+    if interlaced:
+        return doubled_in_fields(wide, size[0])
+    return doubled(wide, -2, size[0], 2 * siting[0])
 
 
 def to_rgb(
@@ -62,7 +68,7 @@ def to_rgb(
 
     Args:
       luma: uint8[..., H, W].
-      cb, cr: uint16[..., H, W], in sixteenths of a level, see `whole_chroma`.
+      cb, cr: uint16[..., H, W], in 64ths of a level, see `whole_chroma`.
       matrix: 0 for BT.601, 1 for BT.709, 2 for BT.2020.
       full_range: 1 for values 0 to 255, else 0.
       shown: bool, of a shape like `luma`; where it is False the pixel is zero.
@@ -72,7 +78,7 @@ def to_rgb(
 
     Example:
       >>> white = np.full((1, 1), 235, np.uint8)
-      >>> gray = np.full((1, 1), 128 * 16, np.uint16)
+      >>> gray = np.full((1, 1), 128 * 64, np.uint16)
       >>> to_rgb(white, gray, gray, 0, 0).tolist()
       [[[255, 255, 255]]]
     """
@@ -87,25 +93,25 @@ def rgb_levels(
     xp = luma.__array_namespace__()
     table = xp.asarray(_coefficients())[matrix, full_range]
     scale, cr_red, cb_green, cr_green, cb_blue = (table[k] for k in range(5))
-    cb, cr = (each.astype(np.int32) - (128 << _SIXTEENTHS) for each in (cb, cr))
+    cb, cr = (each.astype(np.int32) - (128 << _FRACTION) for each in (cb, cr))
 
     black = 16 - 16 * full_range
-    half = 1 << (_SHIFT + _SIXTEENTHS - 1)
-    gray = (luma.astype(np.int32) - black) * (scale << _SIXTEENTHS) + half
+    half = 1 << (_SHIFT + _FRACTION - 1)
+    gray = (luma.astype(np.int32) - black) * (scale << _FRACTION) + half
     gray = xp.where(shown, gray, np.int32(-(2**30)))  # far below zero in each channel
     sums = (gray + cr * cr_red, gray + cb * cb_green + cr * cr_green, gray + cb * cb_blue)
-    levels = [xp.clip(each >> (_SHIFT + _SIXTEENTHS), 0, 255) for each in sums]
+    levels = [xp.clip(each >> (_SHIFT + _FRACTION), 0, 255) for each in sums]
     return [each.astype(np.uint8) for each in levels]
 
 
 def doubled(values: Plane, axis: int, length: int, siting: Any) -> Plane:
-    """Return four times the values, interpolated between neighbors of an axis.
+    """Return eight times the values, interpolated between neighbors of an axis.
 
     Args:
-      values: uint16[...], at most a sixteenth of what it holds.
+      values: uint16[...], at most an eighth of what it holds.
       axis: negative.
       length: of the axis in the result, twice that of the values or one less.
-      siting: of the axis, see `whole_chroma`.
+      siting: of the axis, in halves of that of `whole_chroma`.
     """
     xp = values.__array_namespace__()
     axis += values.ndim
@@ -114,10 +120,36 @@ def doubled(values: Plane, axis: int, length: int, siting: Any) -> Plane:
     after = xp.concatenate(
         [values[(*whole, slice(1, None))], values[(*whole, slice(-1, None))]], axis
     )
-    to_first, to_second = (xp.asarray(siting * sign).astype(np.uint16) for sign in (1, -1))
+    to_first, to_second = (xp.asarray(2 + siting * sign).astype(np.uint16) for sign in (1, -1))
     # Differences of unsigned numbers wrap, and their sums wrap back.
-    first = 4 * values + (1 + to_first) * (before - values)
-    second = 4 * values + (1 + to_second) * (after - values)
+    first = 8 * values + to_first * (before - values)
+    second = 8 * values + to_second * (after - values)
     pairs = xp.stack([first, second], axis + 1)
     shape = (*values.shape[:axis], 2 * values.shape[axis], *values.shape[axis + 1 :])
     return xp.reshape(pairs, shape)[(*whole, slice(length))]
+
+
+def doubled_in_fields(values: Plane, length: int) -> Plane:
+    """Return eight times the rows of an interlaced frame, between neighbors of their own field.
+
+    Rows are those of the first field and of the second in turn, of values as of pixels. So in a
+    pair of a field's rows a value lies halfway to the upper row in the first field, to the lower
+    one in the second.
+
+    Args:
+      values: uint16[..., h, w], at most an eighth of what it holds.
+      length: rows of the result, 2 h or one less.
+
+    Example:
+      >>> doubled_in_fields(np.array([[0], [80], [8], [80]], np.uint16), 8)[:, 0].tolist()
+      [0, 640, 24, 640, 56, 640, 64, 640]
+    """
+    xp = values.__array_namespace__()
+    if values.shape[-2] % 2:  # the row that is missing is the last one of its field
+        last = values[..., -2:, :][..., :1, :]
+        values = xp.concatenate([values, last], -2)
+    *whole, rows, columns = values.shape
+    pairs = xp.reshape(values, (*whole, rows // 2, 2, columns))
+    siting = np.array([-1, 1]).reshape((1,) * len(whole) + (1, 2, 1))
+    found = doubled(pairs, -3, rows, siting)
+    return xp.reshape(found, (*whole, 2 * rows, columns))[..., :length, :]

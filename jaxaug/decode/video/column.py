@@ -55,9 +55,6 @@ class Video(ColumnDecoder):
     `start` counts from there; numbers and times are those of the file. Only the packets that these
     frames need are decoded. Needs PyAV, the extra "video".
 
-    Chroma is interpolated as that of progressive frames: of interlaced 4:2:0 its colors mix with
-    those of the other field where things move.
-
     Args:
       frames: T, of a clip.
       stride: frames from one of a clip to the next; None for 4, or where `fps` is given.
@@ -72,6 +69,9 @@ class Video(ColumnDecoder):
       canvas: (H, W) in pixels; larger videos are shrunk to it, antialiased, with their aspect kept.
         None: picked as that of images, by an index or the first frames of 32.
       max_pixels: a video with more in a frame is a bad record.
+      interlaced: chroma of interlaced 4:2:0 is interpolated within its own field, in frames that
+        say that they are interlaced. False: where one of 32 videos begins with such a frame;
+        without one, chroma of both fields is mixed.
       backend: "host" decodes with threads on the CPU, "nvdec" with the video engines of NVIDIA
         GPUs, and with the host what they refuse. "auto" takes the engines for H.264 and HEVC where
         the devices are GPUs and most of the videos are of these codecs, and the host for the
@@ -96,6 +96,7 @@ class Video(ColumnDecoder):
     pad: str = "last"
     canvas: tuple[int, int] | None = None
     max_pixels: int = MAX_PIXELS
+    interlaced: bool = False
     # Not part of what processes compare: hosts may differ.
     backend: str = dataclasses.field(default="auto", repr=False)
     num_threads: int | None = dataclasses.field(default=None, repr=False)
@@ -160,7 +161,10 @@ class Video(ColumnDecoder):
         whole = any(luma == chroma for luma, chroma in planes)
         canvas = self.canvas or canvas_of(sizes, "Video")[0]
         engines = _takes_engines(self.backend, [codec.name for codec in found])
-        return dataclasses.replace(self, canvas=canvas, whole_chroma=whole, engines=engines)
+        interlaced = self.interlaced or any(codec.interlaced for codec in found)
+        return dataclasses.replace(
+            self, canvas=canvas, interlaced=interlaced, whole_chroma=whole, engines=engines
+        )
 
     def needed_bytes(
         self, stored: StoredVideos | None, span: Span | None, keys: np.ndarray
@@ -190,6 +194,7 @@ class Video(ColumnDecoder):
         height, width = self.canvas
         chroma = self.canvas if self.whole_chroma else (-(-height // 2), -(-width // 2))
         clips = self.clip_shape
+        fields = {"interlaced": jax.ShapeDtypeStruct(clips, np.bool_)}
         return {
             "luma": jax.ShapeDtypeStruct((*clips, height, width), np.uint8),
             "chroma": jax.ShapeDtypeStruct((*clips, 2, *chroma), np.uint8),
@@ -199,7 +204,7 @@ class Video(ColumnDecoder):
             "original_size": jax.ShapeDtypeStruct((2,), np.int32),
             "color": jax.ShapeDtypeStruct((4,), np.int8),  # of `Color`
             "orientation": jax.ShapeDtypeStruct((), np.uint8),
-        }
+        } | (fields if self.interlaced and not self.whole_chroma else {})
 
     def open(self, devices: Sequence[Device], deterministic: bool) -> "VideoReader":
         """Return the host half, with its threads; every backend gives the same planes."""
@@ -212,8 +217,9 @@ class Video(ColumnDecoder):
         size = jnp.where(valid, row["size"], jnp.asarray(self.canvas, jnp.int32))
         shown = row["frame"] >= 0 if self.pad == "mask" else jnp.ones_like(row["frame"], bool)
         color = row["color"].astype(jnp.int32)
+        planes = (row[plane] for plane in PLANES)
         found = (
-            frames_to_rgb(row["luma"], row["chroma"], shown, size, color),
+            frames_to_rgb(*planes, shown, size, color, row.get("interlaced")),
             row["frame"],
             row["time"],
             size,
@@ -423,8 +429,9 @@ class VideoReader:
             with self._backend.open(values.view(row), pixels, table, begin) as video:
                 clips = _shown(self._clips, video.table, values.span, row, keys[row : row + 1])
                 found = canvases.decode(row, video, self._fill(video.table, clips, arrays))
-                for name, value in found._asdict().items():
-                    arrays[name][:] = value
+                told = found._asdict()
+                for name in told.keys() & arrays.keys():
+                    arrays[name][:] = np.reshape(told[name], arrays[name].shape[1:])
                 return video.packets_read
         except DecodeError as error:
             for array in arrays.values():

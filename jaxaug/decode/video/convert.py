@@ -8,12 +8,25 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.custom_batching import sequential_vmap
 
-from jaxaug.decode.video.color import doubled, rgb_levels, to_rgb, whole_chroma
+from jaxaug.decode.video.color import (
+    doubled,
+    doubled_in_fields,
+    rgb_levels,
+    to_rgb,
+    whole_chroma,
+)
 
 Size = tuple[int, int]
 
 
-def frames_to_rgb(luma: Array, chroma: Array, shown: Array, size: Array, color: Array) -> Array:
+def frames_to_rgb(
+    luma: Array,
+    chroma: Array,
+    shown: Array,
+    size: Array,
+    color: Array,
+    interlaced: Array | None = None,
+) -> Array:
     """Return RGB of frames, zero outside of their size and where they are not shown.
 
     Every device computes the same integers, see `color`.
@@ -24,17 +37,26 @@ def frames_to_rgb(luma: Array, chroma: Array, shown: Array, size: Array, color: 
       shown: bool[...].
       size: int32[2], the (height, width) at the top left that is used.
       color: int32[4], of `Color`.
+      interlaced: bool[...], True for frames whose rows of chroma, half as many as those of luma,
+        are of two fields in turn; None where there are none.
 
     Returns:
       uint8[..., H, W, 3].
     """
-    return lax.platform_dependent(luma, chroma, shown, size, color, cpu=_in_stages, default=_whole)
+    given = (luma, chroma, shown, size, color, interlaced)
+    return lax.platform_dependent(*given, cpu=_in_stages, default=_whole)
 
 
-def _whole(luma: Array, chroma: Array, shown: Array, size: Array, color: Array) -> Array:
+def _whole(
+    luma: Array, chroma: Array, shown: Array, size: Array, color: Array, interlaced: Array | None
+) -> Array:
     height, width = luma.shape[-2:]
+    large = whole_chroma(chroma, (height, width), color[2:])
+    if interlaced is not None:
+        in_fields = whole_chroma(chroma, (height, width), color[2:], interlaced=True)
+        large = jnp.where(interlaced[..., None, None, None], in_fields, large)
     # The barrier has chroma computed once, not for each channel of a pixel.
-    large = lax.optimization_barrier(whole_chroma(chroma, (height, width), color[2:]))
+    large = lax.optimization_barrier(large)
     inside = _inside(size, (height, width))
     inside = shown[..., None, None] & lax.broadcast(inside, (1,) * shown.ndim)
     planes = large[..., 0, :, :], large[..., 1, :, :]
@@ -42,7 +64,9 @@ def _whole(luma: Array, chroma: Array, shown: Array, size: Array, color: Array) 
 
 
 @sequential_vmap  # in a batch the branches of `_apart` would be selections, which XLA fuses
-def _in_stages(luma: Array, chroma: Array, shown: Array, size: Array, color: Array) -> Array:
+def _in_stages(
+    luma: Array, chroma: Array, shown: Array, size: Array, color: Array, interlaced: Array | None
+) -> Array:
     """Return the same frame by frame, in stages that stay in the cache.
 
     XLA's CPU backend would fuse all into a loop over the bytes of the result, which interpolates
@@ -52,15 +76,23 @@ def _in_stages(luma: Array, chroma: Array, shown: Array, size: Array, color: Arr
     inside = _inside(size, (height, width))
     halved = chroma.shape[-2:] != (height, width)
 
-    def convert(frame: tuple[Array, Array, Array]) -> Array:
-        luma, chroma, shown = frame
-        if halved:
-            wide = _apart(
-                size, lambda values: doubled(values.astype(jnp.uint16), -1, width, color[3]), chroma
-            )
-            large = _apart(size, lambda values: doubled(values, -2, height, color[2]), wide)
-        else:
+    def across(chroma: Array) -> Array:
+        return doubled(chroma.astype(jnp.uint16), -1, width, 2 * color[3])
+
+    def down(wide: Array) -> Array:
+        return doubled(wide, -2, height, 2 * color[2])
+
+    def down_fields(wide: Array) -> Array:
+        return doubled_in_fields(wide, height)
+
+    def convert(frame: tuple[Array, Array, Array, Array | None]) -> Array:
+        luma, chroma, shown, interlaced = frame
+        if not halved:
             large = whole_chroma(chroma, (height, width))
+        elif interlaced is None:
+            large = _apart(size, down, _apart(size, across, chroma))
+        else:
+            large = lax.cond(interlaced, down_fields, down, _apart(size, across, chroma))
 
         def levels(luma: Array, large: Array) -> Array:
             planes = large[0], large[1]
@@ -68,8 +100,9 @@ def _in_stages(luma: Array, chroma: Array, shown: Array, size: Array, color: Arr
 
         return jnp.moveaxis(_apart(size, levels, luma, large), 0, -1)
 
-    flat = (luma.reshape(-1, height, width), chroma.reshape(-1, *chroma.shape[-3:]), shown.ravel())
-    return lax.map(convert, flat).reshape(*luma.shape, 3)
+    frames = (luma.reshape(-1, height, width), chroma.reshape(-1, *chroma.shape[-3:]))
+    told = (shown.ravel(), None if interlaced is None else interlaced.ravel())
+    return lax.map(convert, (*frames, *told)).reshape(*luma.shape, 3)
 
 
 def _inside(size: Array, canvas: Size) -> Array:

@@ -71,7 +71,8 @@ def decode_video(
 
 def _rgb(planes: Planes) -> np.ndarray:
     color = planes.color
-    cb, cr = whole_chroma(planes.chroma, planes.luma.shape, (color.rows, color.columns))
+    siting = (color.rows, color.columns)
+    cb, cr = whole_chroma(planes.chroma, planes.luma.shape, siting, planes.interlaced)
     return to_rgb(planes.luma, cb, cr, color.matrix, color.full_range)
 
 

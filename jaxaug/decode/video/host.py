@@ -55,12 +55,14 @@ class Shown(NamedTuple):
       original_size: (h, w), upright.
       color: what their planes mean.
       orientation: the EXIF orientation that turned them.
+      interlaced: bool[k], see `Planes`.
     """
 
     size: tuple[int, int]
     original_size: tuple[int, int]
     color: Color
     orientation: int
+    interlaced: np.ndarray
 
 
 def write_frames(
@@ -83,10 +85,12 @@ def write_frames(
         if shown is None:
             original = planes.luma.shape
             height, width = fit_size(np.array([original], np.int32), canvas)[0].tolist()
-            shown = Shown((height, width), original, planes.color, planes.orientation)
+            frames = np.zeros(len(numbers), bool)
+            shown = Shown((height, width), original, planes.color, planes.orientation, frames)
         planes = fit_planes(planes, shown.size, chroma.shape[2:] == canvas)
         for place in np.flatnonzero(numbers == number).tolist():
             write_planes(planes, luma[place], chroma[place])
+            shown.interlaced[place] = planes.interlaced
     assert shown is not None
     return shown
 

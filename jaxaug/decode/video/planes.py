@@ -5,13 +5,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug.decode.video.color import whole_chroma
+from jaxaug.decode.video.color import doubled_in_fields, whole_chroma
 from jaxaug.decode.video.table import Codec
 from jaxaug.errors import DecodeError
 
 # FFmpeg's formats of separate planes whose chroma has half or all of the size of luma: their bits.
 BITS = {"yuv420p": 8, "yuvj420p": 8, "yuv420p10le": 10, "yuv420p12le": 12}
 BITS |= {"yuv444p": 8, "yuvj444p": 8, "yuv444p10le": 10, "yuv444p12le": 12}
+# Codecs of which FFmpeg calls each field a frame, whose rows are of that field alone.
+_FIELDS_APART = ("hevc", "vvc")
 _FULL_RANGE = ("yuvj420p", "yuvj422p", "yuvj440p", "yuvj444p")
 # FFmpeg's AVColorSpace and AVColorRange, which are ISO/IEC 23091-2 table 4.
 _BT709 = (1, 7)
@@ -54,12 +56,14 @@ class Planes(NamedTuple):
       chroma: uint8[2, ceil(h / 2), ceil(w / 2)] or, of 4:4:4, uint8[2, h, w], (Cb, Cr).
       color: what they mean.
       orientation: the EXIF orientation that turned it.
+      interlaced: its rows are of two fields in turn, also those of its chroma of half the size.
     """
 
     luma: np.ndarray
     chroma: np.ndarray
     color: Color
     orientation: int = 1
+    interlaced: bool = False
 
 
 def planes_of(frame: Any, codec: Codec) -> Planes:
@@ -90,7 +94,8 @@ def planes_of(frame: Any, codec: Codec) -> Planes:
     chroma = np.empty((2, *cb.shape), np.uint8)
     chroma[0], chroma[1] = cb, cr
     orientation = (_MIRRORED if told.mirrored else ORIENTATIONS)[turns]
-    return Planes(luma, chroma, color_of(told), orientation)
+    interlaced = told.interlaced and 1 < len(cb) < len(luma)
+    return Planes(luma, chroma, color_of(told), orientation, interlaced)
 
 
 def plane_sizes(codec: Codec) -> tuple[Size, Size]:
@@ -104,9 +109,11 @@ def plane_sizes(codec: Codec) -> tuple[Size, Size]:
 
 def _kept(codec: Codec) -> bool:
     """Return True if a frame's own planes are taken; others become 4:4:4."""
-    # Turned, the pixel that has chroma for itself at an odd end would be the first.
+    # Turned, the pixel that has chroma for itself at an odd end would be the first, and rows of
+    # fields columns.
     turned = codec.mirrored or quarter_turns(codec.rotation or 0)
-    return codec.pixels in BITS and not (turned and (codec.height % 2 or codec.width % 2))
+    unlike = codec.interlaced or codec.height % 2 or codec.width % 2
+    return codec.pixels in BITS and not (turned and unlike)
 
 
 def _looked_up(frame: Any, palette: bytes) -> Any:
@@ -130,6 +137,7 @@ def seen(codec: Codec, frame: Any) -> Codec:
         pixels=frame.format.name,
         space=int(frame.colorspace),
         range=int(frame.color_range),
+        interlaced=frame.interlaced_frame and codec.name not in _FIELDS_APART,
     )
 
 
@@ -174,27 +182,34 @@ def _plane(plane: Any, bits: int, codec: Codec) -> np.ndarray:
 def fit_planes(planes: Planes, size: Size, whole: bool) -> Planes:
     """Return a frame at a size (h, w), shrunk antialiased if it is larger.
 
+    What is shrunk has rows of both fields: their chroma is interpolated before.
+
     Args:
       planes: of the frame.
       size: of the result.
       whole: chroma of the size of luma is asked for, else of half of it.
     """
-    luma, chroma, color, orientation = planes
+    luma, chroma, color, orientation, interlaced = planes
     if whole and chroma.shape[1:] != luma.shape:
-        sixteenths = whole_chroma(chroma, luma.shape, (color.rows, color.columns))
-        chroma = ((sixteenths + 8) >> 4).astype(np.uint8)
+        large = whole_chroma(chroma, luma.shape, (color.rows, color.columns), interlaced)
+        chroma = ((large + 32) >> 6).astype(np.uint8)
+        interlaced = False
+    elif interlaced and luma.shape != size:
+        tall = doubled_in_fields(chroma.astype(np.uint16), len(luma))
+        chroma = ((tall + 4) >> 3).astype(np.uint8)
+        interlaced = False
     used = size if whole else (-(-size[0] // 2), -(-size[1] // 2))
     if chroma.shape[1:] != used:
         chroma = np.stack([_shrunk(plane, used) for plane in chroma])
         color = color._replace(rows=0, columns=0)
-    return Planes(_shrunk(luma, size), chroma, color, orientation)
+    return Planes(_shrunk(luma, size), chroma, color, orientation, interlaced)
 
 
 def write_planes(planes: Planes, luma: np.ndarray, chroma: np.ndarray) -> None:
     """Write a frame to the top left of canvases.
 
-    The chroma beside and below it repeats its edge once, from which the pixels of the edge are
-    interpolated.
+    The chroma beside and below it repeats its edge once, that of each field if there are two, from
+    which the pixels of the edge are interpolated.
 
     Args:
       planes: of the frame.
@@ -206,7 +221,9 @@ def write_planes(planes: Planes, luma: np.ndarray, chroma: np.ndarray) -> None:
     height, width = planes.chroma.shape[1:]
     chroma[:, :height, :width] = planes.chroma
     chroma[:, :height, width : width + 1] = chroma[:, :height, width - 1 : width]
-    chroma[:, height : height + 1, : width + 1] = chroma[:, height - 1 : height, : width + 1]
+    fields = 2 if planes.interlaced else 1
+    below = chroma[:, height : height + fields, : width + 1]
+    below[:] = chroma[:, height - fields : height, : width + 1][:, : below.shape[1]]
 
 
 def _shrunk(plane: np.ndarray, size: Size) -> np.ndarray:

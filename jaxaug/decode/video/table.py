@@ -37,6 +37,7 @@ class Codec:
       unordered: the container has times of decoding alone, and frames come in another order.
       message: NAL unit of an encoder with its own standard, in front of where decoding begins.
       palette: the container's, uint8[256, 4] of (B, G, R, A); empty for none.
+      interlaced: rows of a frame, the first one of the video, are of two fields in turn.
     """
 
     name: str = ""
@@ -53,6 +54,7 @@ class Codec:
     unordered: bool = False
     message: bytes = b""
     palette: bytes = b""
+    interlaced: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

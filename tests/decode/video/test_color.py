@@ -10,7 +10,7 @@ from jaxaug.decode.video.convert import _whole, frames_to_rgb
 from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, write_planes
 from jaxaug.decode.video.table import Codec
 from tests.reference import video as reference
-from tests.videos import all_frames, av, kind, picture
+from tests.videos import INTERLACED, all_frames, av, kind, picture, video
 
 MATRICES = ["601", "709", "2020"]
 # swscale's SWS_BILINEAR, SWS_FULL_CHR_H_INT and SWS_ACCURATE_RND
@@ -36,6 +36,16 @@ def test_rgb_is_that_of_float64(size, half, matrix, full):
         assert found.dtype == np.uint8 and np.abs(found - expected).max() <= 0.51
 
 
+@pytest.mark.parametrize("size", [(16, 8), (8, 7), (6, 8), (10, 3), (9, 4), (3, 2)])
+def test_interlaced_rgb_is_that_of_float64(size):
+    """Each field by itself, also where one has a row of chroma more than the other."""
+    luma, chroma = planes(size, True)
+    for columns in (-1, 0):
+        expected = reference.rgb(luma, chroma, "709", False, 0, columns, interlaced=True)
+        cb, cr = whole_chroma(chroma, size, (0, columns), interlaced=True)
+        assert np.abs(to_rgb(luma, cb, cr, 1, 0) - expected).max() <= 0.51
+
+
 def test_jax_gives_the_bits_of_numpy():
     luma, chroma = planes((33, 46), True)
 
@@ -57,6 +67,23 @@ def test_within_three_levels_of_swscale(name):
     expected = frame.reformat(format="rgb24", interpolation=EXACT).to_ndarray()
     found = decode_video(kind(name), frames=[11])[0]
     assert np.abs(found.astype(int) - expected).max() <= 3
+
+
+@pytest.mark.parametrize("name", INTERLACED)
+def test_interlaced_frames_are_within_three_levels_of_swscale(name):
+    """Which converts each field by itself where a frame says that it has two."""
+    frame = all_frames(kind(name))[11]
+    expected = frame.reformat(format="rgb24", interpolation=EXACT).to_ndarray()
+    found = decode_video(kind(name), frames=[11])[0]
+    assert np.abs(found.astype(int) - expected).max() <= 3
+
+
+def test_fields_in_pictures_of_their_own_are_no_interlaced_frames():
+    """FFmpeg calls each field of HEVC a frame, and interlaced."""
+    options = {"codec": "libx265", "x265-params": "interlace=tff:log-level=none"}
+    frame = all_frames(video(2, **options))[0]
+    assert frame.interlaced_frame and not planes_of(frame, Codec("hevc")).interlaced
+    assert planes_of(frame, Codec("h264")).interlaced
 
 
 def test_odd_sides_are_those_of_the_picture_as_it_is_coded():
@@ -97,7 +124,7 @@ def test_fewer_bits_are_stretched_to_all_levels(form, bits):
     frame.planes[0].update(words.tobytes())
     shifts = (bits[1] + bits[2], bits[2], 0)
     levels = [(words >> at & 2**k - 1) * 255 / (2**k - 1) for at, k in zip(shifts, bits)]
-    luma, (cb, cr), color, _ = planes_of(frame, Codec())
+    luma, (cb, cr), color = planes_of(frame, Codec())[:3]
     found = to_rgb(luma, *whole_chroma(np.stack([cb, cr]), luma.shape), *color[:2])
     assert np.abs(found - np.stack(levels, axis=-1)).max() < 3
 
@@ -125,6 +152,36 @@ def test_a_frame_on_a_canvas_is_the_frame_alone(name, whole):
     assert np.abs(on_canvas.astype(int) - alone).max() <= (2 if whole else 0)
 
 
+@pytest.mark.parametrize("size", [(48, 20), (10, 6), (9, 7), (7, 4)])
+@pytest.mark.parametrize("more", [(0, 0), (1, 3), (2, 0), (9, 6)])
+def test_an_interlaced_frame_on_a_canvas_is_the_frame_alone(size, more):
+    frame = Planes(*planes(size, True), Color(0, 0, 0, -1), interlaced=True)
+    canvas = (size[0] + more[0], size[1] + more[1])
+    luma = np.zeros(canvas, np.uint8)
+    chroma = np.full((2, *(-(-side // 2) for side in canvas)), 77, np.uint8)
+    write_planes(fit_planes(frame, size, False), luma, chroma)
+    found = whole_chroma(chroma, canvas, frame.color[2:], interlaced=True)
+    alone = whole_chroma(frame.chroma, size, frame.color[2:], interlaced=True)
+    np.testing.assert_array_equal(found[:, : size[0], : size[1]], alone)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_interlaced_chroma_is_shrunk_from_the_rows_of_its_fields(whole):
+    from PIL import Image
+
+    luma, chroma = planes((48, 64), True)
+    small = fit_planes(Planes(luma, chroma, Color(0, 0, 0, 0), interlaced=True), (40, 54), whole)
+    columns = np.arange(32.0) if not whole else (np.arange(64) - 0.5) / 2
+    width = 54 if whole else 27
+    for found, plane in zip(small.chroma, chroma):
+        tall = reference.in_fields(plane.astype(float), 48, columns).astype(np.float32)
+        shrunk = Image.fromarray(tall).resize(
+            (width, 40 if whole else 20), Image.Resampling.BILINEAR
+        )
+        assert np.abs(found - np.asarray(shrunk)).max() <= 1.5  # of four roundings
+    assert not small.interlaced
+
+
 def test_large_frames_are_shrunk_as_pillow_shrinks_them():
     from PIL import Image
 
@@ -138,7 +195,9 @@ def test_large_frames_are_shrunk_as_pillow_shrinks_them():
 
 @pytest.mark.parametrize("canvas", [(6, 8), (5, 7)])
 @pytest.mark.parametrize("whole", [False, True])
-def test_stages_for_cpus_give_what_one_computation_gives(canvas, whole):
+@pytest.mark.parametrize("told", [False, True])
+def test_stages_for_cpus_give_what_one_computation_gives(canvas, whole, told):
+    """Of frames that are interlaced or not, in one clip."""
     rng = np.random.default_rng(0)
     height, width = canvas
     halves = canvas if whole else (-(-height // 2), -(-width // 2))
@@ -147,21 +206,27 @@ def test_stages_for_cpus_give_what_one_computation_gives(canvas, whole):
     shown = np.array([[True, True, False], [True, False, True]])
     size = np.array([height - 1, width], np.int32)
     inside = (np.arange(height) < height - 1)[:, None] & np.ones(width, bool)
+    interlaced = np.array([[True, False, True], [False, False, True]]) if told else None
     stages = jax.jit(frames_to_rgb)
     for color in ([0, 0, 0, -1], [1, 1, 1, 0], [2, 0, -1, 1]):
         color = np.array(color, np.int32)
         large = whole_chroma(chroma, canvas, color[2:].astype(np.int64))
+        if told:
+            large[interlaced] = whole_chroma(chroma[interlaced], canvas, color[2:], interlaced=True)
         planes = large[..., 0, :, :], large[..., 1, :, :]
         mask = shown[..., None, None] & inside
         expected = to_rgb(luma, *planes, color[0], color[1], mask)
-        np.testing.assert_array_equal(stages(luma, chroma, shown, size, color), expected)
-        np.testing.assert_array_equal(_whole(luma, chroma, shown, size, color), expected)
+        given = (luma, chroma, shown, size, color, interlaced)
+        np.testing.assert_array_equal(stages(*given), expected)
+        np.testing.assert_array_equal(_whole(*given), expected)
 
 
-def test_stages_of_a_batch_are_those_of_each_clip():
+@pytest.mark.parametrize("told", [False, True])
+def test_stages_of_a_batch_are_those_of_each_clip(told):
     rng = np.random.default_rng(0)
     clips = [rng.integers(0, 256, (2, 3, *form), np.uint8) for form in ((6, 8), (2, 3, 4))]
     rows = (*clips, np.ones((2, 3), bool), np.array([[6, 8], [5, 7]]), np.zeros((2, 4), np.int32))
+    rows += (np.array([[True, False, False], [False, True, True]]),) if told else ()
     batch = jax.jit(jax.vmap(frames_to_rgb))
     for row, found in enumerate(batch(*rows)):
         np.testing.assert_array_equal(found, frames_to_rgb(*(each[row] for each in rows)))

@@ -2,6 +2,8 @@
 
 import pickle
 import tarfile
+from types import SimpleNamespace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -97,6 +99,32 @@ def test_the_same_clips_for_any_batch_size_devices_and_resume(folder):
         entries["video_frame"][0] != expected[k]["video_frame"][0] for k, entries in other.items()
     ]
     assert any(frames)
+
+
+def test_interlaced_frames_have_the_colors_of_their_own_field():
+    """Beside others, in a batch and in a clip: of two recordings one behind the other."""
+    mixed = kind("interlaced mpeg2") + video(4, container="mpegts", codec="mpeg2video")
+    source = Videos([kind("interlaced h264"), kind("h264"), mixed, kind("lower first")])
+    decode = Video(frames=4, stride=1, start=28, canvas=(48, 64))
+    expected, _ = clips(source, decode=decode)
+    for index, entries in expected.items():
+        frames = decode_video(source.files[index], frames=entries["video_frame"])
+        np.testing.assert_array_equal(entries["video"], frames)
+    assert_same(clips(source, 8, decode=decode, sharding=None)[0], expected)
+    half, state = clips(source, 2, batches=1, decode=decode)
+    rest, _ = clips(source, 1, batches=2, state=state, decode=decode)
+    assert_same(half | rest, expected)
+
+
+@pytest.mark.parametrize(
+    "name, asked, told",
+    [("h264", False, False), ("h264", True, True), ("interlaced h264", False, True)],
+)
+def test_frames_tell_that_they_are_interlaced_where_a_video_begins_so(name, asked, told):
+    values = Encoded.from_bytes([kind(name)])
+    column: Any = SimpleNamespace(name="video", example=values, sample=lambda *_: [values])
+    fitted = Video(canvas=(48, 64), interlaced=asked).fit(column, {})
+    assert ("interlaced" in fitted.forms()) == told
 
 
 def test_two_clips_and_padding():

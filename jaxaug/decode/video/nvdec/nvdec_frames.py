@@ -416,7 +416,8 @@ class _Part:
             video.packets_read = read
             return None
         turns = quarter_turns(codec.rotation or 0)
-        return Shown(size, original, color_of(codec), ORIENTATIONS[turns])
+        progressive = np.zeros(len(numbers), bool)  # as are all that the engines get
+        return Shown(size, original, color_of(codec), ORIENTATIONS[turns], progressive)
 
     def decode_on_host(self, place: int, video: VideoFile, numbers: np.ndarray) -> Shown:
         """Decode a row in a thread of the GPU, by FFmpeg, and copy its canvases."""
