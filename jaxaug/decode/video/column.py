@@ -217,9 +217,9 @@ class Video(ColumnDecoder):
         size = jnp.where(valid, row["size"], jnp.asarray(self.canvas, jnp.int32))
         shown = row["frame"] >= 0 if self.pad == "mask" else jnp.ones_like(row["frame"], bool)
         color = row["color"].astype(jnp.int32)
-        planes = (row[plane] for plane in PLANES)
+        told = (shown, size, color, row.get("interlaced"))
         found = (
-            frames_to_rgb(*planes, shown, size, color, row.get("interlaced")),
+            frames_to_rgb(row["luma"], row["chroma"], *told),
             row["frame"],
             row["time"],
             size,

@@ -24,7 +24,17 @@ from jaxaug.decode.video.stream import VideoFile, make_packet
 from jaxaug.decode.video.table import Codec, Table
 from jaxaug.errors import DecodeError
 from tests.decode.video.fields import copied, fields, parameters, written
-from tests.videos import CONTAINERS, GOPS, KINDS, all_frames, edited, kind, turned, video
+from tests.videos import (
+    CONTAINERS,
+    GOPS,
+    INTERLACED,
+    KINDS,
+    all_frames,
+    edited,
+    kind,
+    turned,
+    video,
+)
 
 MAX_PIXELS = 2**20
 
@@ -36,7 +46,7 @@ def decoded(data, numbers):
         return frames, file.packets_read
 
 
-@pytest.mark.parametrize("name", [*KINDS, *CONTAINERS])
+@pytest.mark.parametrize("name", [*KINDS, *CONTAINERS, *INTERLACED])
 def test_any_frames_are_those_of_the_whole_video(name):
     assert len(all_frames(kind(name))) == 30
     check_frames(kind(name))
@@ -54,6 +64,7 @@ def check_frames(data):
             whole = planes_of(expected[number], Codec())
             np.testing.assert_array_equal(planes.luma, whole.luma)
             np.testing.assert_array_equal(planes.chroma, whole.chroma)
+            assert planes.interlaced == whole.interlaced
 
 
 def test_zeros_follow_a_packet_whatever_its_file_holds_there():
@@ -224,6 +235,17 @@ def test_a_last_box_that_is_cut_within_its_long_size():
     longer = data[:place] + (size + 12).to_bytes(4, "big") + data[place + 4 :]
     cut = longer + (1).to_bytes(4, "big") + b"free" + bytes(4)
     np.testing.assert_array_equal(decode_video(cut), decode_video(data))
+
+
+@pytest.mark.parametrize("degrees, mirrored", [(180, False), (0, True), (90, False)])
+def test_turned_interlaced_videos_have_the_colors_of_their_fields(degrees, mirrored):
+    data = kind("interlaced h264")
+    upright = (
+        decode_video(data, frames=[7])[:, ::-1] if mirrored else decode_video(data, frames=[7])
+    )
+    found = decode_video(turned(data, degrees, mirrored), frames=[7])
+    wanted = np.rot90(upright, -degrees // 90, axes=(1, 2)).astype(int)
+    assert np.abs(found - wanted).mean() < 3
 
 
 @pytest.mark.parametrize("degrees, mirrored", [(180, False), (0, True), (90, False)])
