@@ -81,7 +81,7 @@ def test_interlaced_frames_are_within_three_levels_of_swscale(name):
 def test_fields_in_pictures_of_their_own_are_no_interlaced_frames():
     """FFmpeg calls each field of HEVC a frame, and interlaced."""
     options = {"codec": "libx265", "x265-params": "interlace=tff:log-level=none"}
-    frame = all_frames(video(2, **options))[0]
+    frame = all_frames(video(3, container="mpegts", **options))[0]
     assert frame.interlaced_frame and not planes_of(frame, Codec("hevc")).interlaced
     assert planes_of(frame, Codec("h264")).interlaced
 
