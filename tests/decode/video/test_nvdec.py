@@ -19,6 +19,7 @@ from jaxaug.decode import Encoded, Video
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native import libnvcuvid as nv
 from jaxaug.decode.native import nvcuvid_loop as loop
+from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.video import column
 from jaxaug.decode.video.host import HostFrames
 from jaxaug.decode.video.nvdec import engines as engines_module
@@ -108,6 +109,7 @@ def engines(monkeypatch, request):
     kinds = SimpleNamespace(cudaMemcpyHostToDevice=1)
     monkeypatch.setattr(nv, "load", lambda: fake)
     monkeypatch.setattr(nvdec_frames, "compile_place_kernels", lambda: kernels)
+    monkeypatch.setattr(nvdec_frames, "is_available", lambda: True)
     monkeypatch.setattr("jaxaug.decode.image.nvjpeg.canvas_buffers.CanvasBuffer", FakeBuffer)
     monkeypatch.setattr(cuda, "runtime", lambda: SimpleNamespace(cudaMemcpyKind=kinds))
     monkeypatch.setattr(cuda, "on_device", contextlib.nullcontext)
@@ -337,20 +339,22 @@ def test_damaged_videos_are_bad_for_the_same_reasons(engines):
 
 
 def test_threads_start_beside_what_their_maker_does_next(engines, monkeypatch):
-    compiled, made, started = loop.compiled(), threading.Event(), []
+    made, started = threading.Event(), []
 
-    def compile():
-        started.append(made.wait(60))
-        return compiled
+    def beside(function):
+        value = function()
+        return lambda: started.append(made.wait(60)) or value
 
-    monkeypatch.setattr(loop, "compiled", compile)
+    monkeypatch.setattr(loop, "compiled", beside(loop.compiled))
+    kernels = beside(nvdec_frames.compile_place_kernels)
+    monkeypatch.setattr(nvdec_frames, "compile_place_kernels", kernels)
     backend = on_engines(fitted((48, 64)))
     made.set()
     backend._gpus[0].submit(lambda row: None, 0).result(60)  # behind what was begun before
     deadline = time.monotonic() + 60
     while engines.device.streams < 6 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert engines.device.streams == 6 and started == [True]
+    assert engines.device.streams == 6 and started == [True, True]
     backend.close()
     assert not engines.device.memory and engines.device.streams == 0
 
@@ -474,6 +478,9 @@ def test_auto_warns_where_engines_cannot_be_used_and_nvdec_fails(engines, on_gpu
     with pytest.warns(RuntimeWarning, match="decodes videos on the host.*cuvidGetDecoderCaps"):
         _, stats = batches([kind("h264")] * 2, "auto")
     assert stats["on_engines"] == 0
+    monkeypatch.setattr(nvdec_frames, "is_available", lambda: False)
+    with pytest.raises(LibraryError, match="NVRTC is missing"):
+        batches([kind("h264")] * 2, "nvdec")
 
 
 def test_without_gpus_auto_is_the_host_and_nvdec_is_refused():

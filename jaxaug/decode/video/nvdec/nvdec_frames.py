@@ -18,10 +18,13 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from jaxaug._install import install_gpu_command
+from jaxaug._nvrtc import is_available
 from jaxaug._typing import Device
 from jaxaug.decode.image.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
 from jaxaug.decode.native import cuda, libnvcuvid, nvcuvid_loop
 from jaxaug.decode.native.libnvcuvid import CuvidError
+from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.video.host import PLANES, Shown, told, write_frames
 from jaxaug.decode.video.nvdec.bitstream import Bitstream
 from jaxaug.decode.video.nvdec.engines import EngineError, Form, engine_count, engine_form
@@ -214,7 +217,10 @@ class NvdecFrames:
 
     def __init__(self, forms: Forms, devices: Sequence[Device], silent: bool = True):
         libnvcuvid.load()
+        # Imported before threads are, in which kernels are compiled: the caller's may do the same.
         cuda.core()
+        if not is_available():
+            raise LibraryError(f"NVRTC is missing: {install_gpu_command()}.")
         self._gpus: list[_Gpu] = []
         self._known = KnownVideos()
         # Runs at `close`, when the last reference goes, and if a GPU cannot be used.
@@ -332,7 +338,6 @@ class _Gpu:
             self.buffers[name] = BufferPool(self.ordinal, forms[name].shape, budget)
         luma, chroma = (forms[name].shape[-2:] for name in PLANES)
         self._canvases = Canvases((luma[0], luma[1]), (chroma[0], chroma[1]))
-        self._kernels = compile_place_kernels()  # here: imports are not for several threads
         self._local = threading.local()
         self._workers: list[Worker] = []
         count = engine_count() * _THREADS_PER_ENGINE
@@ -340,6 +345,7 @@ class _Gpu:
         # Beside what the caller does until the first batch: a Loader compiles. A C compiler is
         # started once, not by each thread, and all of them wait for it, so that each has a start.
         callbacks = self._pool.submit(nvcuvid_loop.compiled)
+        self._kernels = self._pool.submit(self._compile)
         for _ in range(count):
             self._pool.submit(self._start, callbacks)
 
@@ -371,6 +377,10 @@ class _Gpu:
         """Call a function in one of the threads."""
         return self._pool.submit(function, row)
 
+    def _compile(self) -> Kernels:
+        cuda.set_device(self.ordinal)
+        return compile_place_kernels()
+
     def _start(self, callbacks: "Future[Any]") -> None:
         callbacks.result()
         self.worker()  # an error is raised when a row wants it
@@ -378,7 +388,8 @@ class _Gpu:
     def worker(self) -> Worker:
         """Return the worker of this thread, one of the pool's."""
         if not hasattr(self._local, "worker"):
-            self._local.worker = Worker(self.ordinal, self._canvases, self._kernels)
+            kernels = self._kernels.result()
+            self._local.worker = Worker(self.ordinal, self._canvases, kernels)
             self._workers.append(self._local.worker)
         return self._local.worker
 
