@@ -13,14 +13,16 @@ from jaxaug._pack import build_index
 from jaxaug._pieces import PIECE, Journal, run_pieces
 from jaxaug.decode import Encoded, decode_image, read_headers
 from jaxaug.decode._cpus import usable_cpus
+from jaxaug.decode.image.form import AS_STORED, PixelForm
 from jaxaug.decode.image.host.turbojpeg import check_jpeg_strictly
-from jaxaug.decode.image.parse.headers import BAD, JPEG
+from jaxaug.decode.image.parse.headers import BAD, DEEP, JPEG
 from jaxaug.errors import DecodeError
 from jaxaug.iterators.sources.filelist import FileList
 from jaxaug.iterators.sources.folder import ImageFolder
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.storage.byte_progress import byte_progress
 
+_STORED = PixelForm(AS_STORED, "float32")  # which holds all numbers that a Loader can be asked for
 _LISTS = (".txt", ".tsv", ".csv", ".lst", ".list")  # names of files that list images
 
 
@@ -162,11 +164,15 @@ def find_fault(encoded: Encoded, is_mask: bool = False) -> str:
       encoded: one image.
       is_mask: its numbers count, not its colors.
     """
-    headers = read_headers(encoded)
+    as_stored = not is_mask and _holds_numbers(encoded)
+    headers = read_headers(encoded, form=_STORED if as_stored else PixelForm())
     if headers.kind[0] == BAD:
         return str(headers.reason[0])
     data = encoded.view(0)
     try:
+        if as_stored:
+            decode_image(data, strict=True, dtype=_STORED.dtype, channels=_STORED.channels)
+            return ""
         if headers.kind[0] == JPEG and not is_mask:
             check_jpeg_strictly(data, headers.row(0))
             return ""
@@ -176,3 +182,15 @@ def find_fault(encoded: Encoded, is_mask: bool = False) -> str:
     except DecodeError as error:
         return error.reason
     return ""
+
+
+def _holds_numbers(encoded: Encoded) -> bool:
+    """Return whether the pixels of an image are no levels of colors, but bands, floats or signed.
+
+    Whether a Loader asks for them as they are stored is not known here: damage alone is a fault.
+    """
+    headers = read_headers(encoded, form=_STORED)
+    layout = headers.layout[0]
+    if headers.kind[0] != DEEP or layout is None:
+        return False
+    return not layout.colors or layout.dtype.kind != "u" or layout.bits > 16

@@ -195,3 +195,20 @@ def test_packing_takes_what_was_found_bad_along(tmp_path):
 @pytest.mark.parametrize("name", JPEGS)
 def test_whole_files_have_no_fault(name):
     assert find_fault(Encoded.from_bytes([JPEGS[name]])) == ""
+
+
+@pytest.mark.parametrize("form", [(np.uint16, 13), (np.float32, 1), (np.int16, 1), (np.float64, 5)])
+def test_numbers_that_are_no_colors_are_read_as_they_are_stored(tmp_path, form):
+    tifffile = pytest.importorskip("tifffile")
+    pytest.importorskip("imagecodecs")
+    dtype, channels = form
+    pixels = np.arange(8 * 6 * channels).reshape(8, 6, channels).astype(dtype)
+    pixels = pixels if channels > 1 else pixels[..., 0]
+    options = {"photometric": "minisblack", "planarconfig": "contig", "compression": "zlib"}
+    tifffile.imwrite(tmp_path / "a.tif", pixels, metadata=None, **options)
+    data = (tmp_path / "a.tif").read_bytes()
+    assert find_fault(Encoded.from_bytes([data])) == ""
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        start = file.pages[0].dataoffsets[0]
+    damaged = data[:start] + bytes(20) + data[start + 20 :]
+    assert "TIFF: " in find_fault(Encoded.from_bytes([damaged]))
