@@ -11,6 +11,9 @@ from contextlib import suppress
 from multiprocessing import get_context, parent_process
 from typing import Any
 
+import numpy as np
+
+from jaxaug.decode import Encoded, Ragged
 from jaxaug.errors import SourceError
 
 PIECE = 64  # records that a process takes at a time
@@ -84,6 +87,22 @@ def run_pieces(
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def images_of(column: Any) -> tuple[Encoded, np.ndarray]:
+    """Return all images of a column one after the other, and the row of each: a row may be a list.
+
+    Raises:
+      SourceError: the column holds arrays.
+    """
+    if isinstance(column, Encoded):
+        return column, np.arange(len(column.lengths))
+    if isinstance(column, Ragged) and isinstance(column.values, Encoded):
+        return column.values, np.repeat(np.arange(len(column.lengths)), column.lengths)
+    raise SourceError(
+        "`source` must have a column 'image' of encoded bytes: the statistics of arrays are `mean` "
+        "and `std` of NumPy."
+    )
 
 
 # ---- in the processes

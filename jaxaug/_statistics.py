@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug._pieces import PIECE, Journal, run_pieces
+from jaxaug._pieces import PIECE, Journal, images_of, run_pieces
 from jaxaug.decode import Encoded
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode.image.deep.convert import nodata_of
@@ -99,12 +99,8 @@ def _journal_path(source: Any, form: PixelForm) -> str:
 
 def sums_of(form: PixelForm, source: Any, start: int) -> Sums:
     """Return the sums over the records of the piece that begins with `start`."""
-    column = source.read(np.arange(start, min(start + PIECE, len(source))))["image"]
-    if not isinstance(column, Encoded):
-        raise SourceError(
-            "`source` must have a column 'image' of encoded bytes: the statistics of arrays are "
-            "`mean` and `std` of NumPy."
-        )
+    columns = source.read(np.arange(start, min(start + PIECE, len(source))))
+    column, _ = images_of(columns["image"])
     found: list[Sums] = []
     bad = 0
     for row in range(len(column.lengths)):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug._pack import build_index
-from jaxaug._pieces import PIECE, Journal, run_pieces
+from jaxaug._pieces import PIECE, Journal, images_of, run_pieces
 from jaxaug.decode import Encoded, decode_image, read_headers
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode.image.form import AS_STORED, PixelForm
@@ -146,10 +146,10 @@ def _check_piece(source: VerifiableSource, start: int) -> tuple[dict[int, str], 
         pairs.insert(0, ("the mask: ", columns["mask"]))  # the image's reason stays
     findings: dict[int, str] = {}
     size = 0
-    for name, encoded in pairs:
-        assert isinstance(encoded, Encoded)
+    for name, column in pairs:
+        encoded, records = images_of(column)
         size += int(encoded.lengths.sum())
-        for row, index in enumerate(indices.tolist()):
+        for row, index in enumerate(indices[records].tolist()):
             fault = find_fault(encoded.take(slice(row, row + 1)), is_mask=bool(name))
             if fault:
                 about = {} if encoded.lengths[row] else source.describe(index)

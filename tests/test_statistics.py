@@ -13,7 +13,7 @@ from jaxaug.__main__ import main
 from jaxaug._statistics import statistics
 from jaxaug.decode.image.form import PixelForm
 from jaxaug.errors import SourceError
-from jaxaug.iterators import ImageFolder
+from jaxaug.iterators import ImageFolder, WebDataset
 from tests.images import encode
 from tests.iterators.sources import containers
 
@@ -160,3 +160,14 @@ def test_a_tar_is_a_source_and_nothing_readable_is_told(tmp_path, capsys, cache)
     with pytest.raises(SystemExit):
         main(["statistics", str(tar), "--channels", "4x"])
     assert "`channels` must be" in capsys.readouterr().err
+
+
+def test_lists_count_image_by_image(tmp_path):
+    images = [RNG.integers(0, 256, (4, 4 + k, 3), np.uint8) for k in range(3)]
+    names = ("0.0.png", "0.1.png", "1.0.png")
+    files = {name: encode(image, "PNG") for name, image in zip(names, images)}
+    (tmp_path / "a.tar").write_bytes(containers.tar(files))
+    found = statistics(WebDataset(tmp_path / "a.tar", image="*.png", label=None), PixelForm(), 1)
+    assert found.images == 3
+    mean, std = expected([np.concatenate([each.reshape(-1, 1, 3) for each in images])], 255)
+    assert found.mean == tuple(mean) and found.std == tuple(std)

@@ -184,6 +184,17 @@ def test_masks_are_looked_at_too(tmp_path, capsys):
     assert valid(WebDataset(tmp_path / "a.tar", mask="seg.png"), 3)[0] == [False, True, True]
 
 
+def test_a_list_is_bad_if_one_of_its_images_is(tmp_path, capsys):
+    lists = ([GOOD], [GOOD, BAD, GOOD], [GOOD, GOOD])
+    names = {f"{n}.{k}.jpg": file for n, each in enumerate(lists) for k, file in enumerate(each)}
+    (tmp_path / "a.tar").write_bytes(containers.tar(names))
+    options = ["--image", "*.jpg", "--label", "", "--processes", "1"]
+    assert main(["verify", str(tmp_path / "a.tar"), *options]) == 1
+    assert "a.tar, 1  the marker FF5A" in capsys.readouterr().out
+    source = WebDataset(tmp_path / "a.tar", image="*.jpg", label=None)
+    assert valid(source, 3)[0] == [True, False, True]
+
+
 def test_packing_takes_what_was_found_bad_along(tmp_path):
     root = folder(tmp_path / "train", [GOOD, BAD, GOOD])
     verify(ImageFolder(root), 1)
