@@ -82,7 +82,11 @@ def low_pass_taps(cutoff: Scalar, taps: int) -> Array:
     Reference: `scipy.signal.firwin`.
     """
     place = jnp.arange(taps, dtype=jnp.float32) - (taps - 1) / 2
-    kernel = jnp.sinc(cutoff * place) * np.hamming(taps).astype(np.float32)
+    angle = np.float32(np.pi) * (cutoff * place)
+    center = angle == 0
+    # jnp.sinc cannot be traced inside of jax.shard_map by jax 0.12.
+    sinc = jnp.where(center, 1.0, jnp.sin(angle) / jnp.where(center, 1.0, angle))
+    kernel = sinc * np.hamming(taps).astype(np.float32)
     return kernel / total(kernel)
 
 
