@@ -14,6 +14,12 @@ _AC3_SYNC = b"\x0bw"
 _TAG = rb"ID3[\x02-\x04][^\xff].[\0-\x7f]{4}"  # name, version, flags, length in sevens of bits
 _HEAD = 6  # bytes that tell the length of a frame
 _AC3 = 10  # the last version of AC-3; later ones are E-AC-3
+_SAMPLES_OF_AC3 = 1536  # in a frame
+# Of AMR: samples in a frame, and its bytes by its mode, of those that hold sound.
+_AMR = {
+    b"#!AMR\n": (160, (13, 14, 16, 18, 20, 21, 27, 32)),
+    b"#!AMR-WB\n": (320, (18, 24, 33, 37, 41, 47, 51, 59, 61)),
+}
 _KILOBITS = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 576, 640)
 
 
@@ -50,6 +56,42 @@ def check_end(data: memoryview, name: str) -> None:
         if place + size > len(data):
             raise DecodeError(f"it is cut off: its frame at byte {place} has {size} bytes")
         place += size
+
+
+def count_samples(data: memoryview, name: str) -> int | None:
+    """Return the samples of AC-3 or AMR by its frames; None where not all of it is such frames.
+
+    Args:
+      data: the file.
+      name: as `raw_stream` has it.
+    """
+    if name == "amr":
+        return _count_amr(data)
+    if name != "ac3":
+        return None
+    place = frames = 0
+    head = kind = bytes(data[:_HEAD])
+    while len(head) == _HEAD and head[:2] == _AC3_SYNC:
+        if (head[4] >> 6, head[5] >> 3) != (kind[4] >> 6, kind[5] >> 3):  # another rate
+            return None
+        place += _ac3_bytes(head)
+        frames += 1
+        head = bytes(data[place : place + _HEAD])
+    return frames * _SAMPLES_OF_AC3 if place == len(data) else None
+
+
+def _count_amr(data: memoryview) -> int | None:
+    for begin, (samples, sizes) in _AMR.items():
+        if bytes(data[: len(begin)]) != begin:
+            continue
+        values = bytes(data)
+        place = len(begin)
+        frames = 0
+        while place < len(values) and (mode := values[place] >> 3 & 15) < len(sizes):
+            place += sizes[mode]
+            frames += 1
+        return frames * samples if place == len(values) else None
+    return None
 
 
 def _ac3_bytes(head: bytes) -> int:

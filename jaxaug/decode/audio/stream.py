@@ -13,7 +13,7 @@ from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.audio.facts import Header
 from jaxaug.decode.audio.libraries import av
 from jaxaug.decode.audio.mp3 import behind_tags
-from jaxaug.decode.audio.raw import check_end, raw_stream, without_tags
+from jaxaug.decode.audio.raw import check_end, count_samples, raw_stream, without_tags
 from jaxaug.decode.video.container import find_container
 from jaxaug.errors import DecodeError
 
@@ -125,6 +125,9 @@ class SoundStream:
     @cached_property
     def frames(self) -> int:
         """The samples of each channel."""
+        found = count_samples(self._data, self._options["format"])
+        if found is not None:
+            return found
         found = 0
         if self._joined:
             found = sum(packet.duration or 0 for packet in self._packets())

@@ -17,8 +17,9 @@ import soundfile
 
 from jaxaug.decode.audio import mp3, ogg
 from jaxaug.decode.audio.headers import read_header
-from jaxaug.decode.audio.raw import without_tags
+from jaxaug.decode.audio.raw import count_samples, without_tags
 from jaxaug.decode.audio.read import read_window
+from jaxaug.decode.audio.stream import SoundStream
 from jaxaug.errors import DecodeError
 from tests.decode.audio.sounds import checksum, decoded, encoded, wave
 
@@ -280,6 +281,18 @@ def test_streams_without_a_container(codec, container, rate):
     for end in (len(data) - 5, len(data) * 2 // 3 + 20):
         with pytest.raises(DecodeError, match=r"cut off: its frame at byte|FFmpeg cannot read it"):
             all_of(data[:end])
+
+
+@pytest.mark.parametrize("codec, container", [("ac3", "ac3"), ("libopencore_amrnb", "amr")])
+def test_headers_of_streams_are_not_decoded(codec, container, monkeypatch):
+    data = by_ffmpeg(wave(1, 8000, 1, 8000), {"ac3": 32_000}.get(codec, 8000), codec, container)
+    with SoundStream(memoryview(data)) as stream:
+        decoded = sum(len(samples) for _, samples in stream._from(0.0))
+    behind = {"ac3": data[: len(data) // 3 + 1], "amr": bytes([15 << 3])}[container]
+    for unusual in (data + b"\0" * 9, data + behind):  # is counted by FFmpeg, or refused by it
+        assert count_samples(memoryview(unusual), container) is None
+    monkeypatch.setattr(SoundStream, "_from", None)
+    assert read_header(memoryview(data)).frames == decoded
 
 
 def test_amr_wb():
