@@ -64,7 +64,7 @@ def open_sources(
         if os.path.isdir(path):
             yield ImageFolder(path)
         elif path.lower().endswith(_LISTS):
-            yield FileList(path, sep=sep)
+            yield FileList(path, sep=sep, dtype=str)  # whatever follows the path: labels, numbers
         else:
             packed.append(path)
     if packed:

@@ -100,6 +100,15 @@ def test_a_folder_keeps_it_in_a_file_until_a_file_changes(tmp_path, capsys):
     assert sum(valid(ImageFolder(root), 4)[0]) == 3  # 300 bytes of a JPEG: its header tells
 
 
+@pytest.mark.parametrize("words", ["", " 0.5", " 1 2", " two gray cats"])
+def test_lists_of_any_labels_are_taken(tmp_path, words, capsys):
+    folder(tmp_path / "train", [GOOD, BAD])
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"train/a/000.jpg{words}\ntrain/b/001.jpg{words}\n")
+    assert main(["verify", str(listed), "--processes", "1"]) == 1
+    assert "1 of 2 records" in capsys.readouterr().out
+
+
 def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch, capsys):
     root = folder(tmp_path, [GOOD, BAD] * 70)
     source = ImageFolder(root)
