@@ -5,6 +5,7 @@ section 3.
 """
 
 import re
+from collections.abc import Iterator
 
 from jaxaug.decode.audio.mp3 import end_of_tag
 from jaxaug.errors import DecodeError
@@ -49,13 +50,9 @@ def check_end(data: memoryview, name: str) -> None:
     """
     if name not in ("ac3", "eac3"):
         return
-    place = 0
-    while bytes(data[place : place + 2]) == _AC3_SYNC:
-        head = bytes(data[place : place + _HEAD])
-        size = _ac3_bytes(head) if len(head) == _HEAD else _HEAD
+    for place, _, size in _ac3_frames(data):
         if place + size > len(data):
             raise DecodeError(f"it is cut off: its frame at byte {place} has {size} bytes")
-        place += size
 
 
 def count_samples(data: memoryview, name: str) -> int | None:
@@ -69,15 +66,25 @@ def count_samples(data: memoryview, name: str) -> int | None:
         return _count_amr(data)
     if name != "ac3":
         return None
-    place = frames = 0
-    head = kind = bytes(data[:_HEAD])
-    while len(head) == _HEAD and head[:2] == _AC3_SYNC:
-        if (head[4] >> 6, head[5] >> 3) != (kind[4] >> 6, kind[5] >> 3):  # another rate
+    end = frames = 0
+    rates = set()
+    for place, head, size in _ac3_frames(data):
+        end = place + size
+        if end > len(data):
             return None
-        place += _ac3_bytes(head)
+        rates.add((head[4] >> 6, head[5] >> 3))  # the version halves it
         frames += 1
+    return frames * _SAMPLES_OF_AC3 if end == len(data) and len(rates) == 1 else None
+
+
+def _ac3_frames(data: memoryview) -> Iterator[tuple[int, bytes, int]]:
+    """Yield where each frame of AC-3 or E-AC-3 begins, its first six bytes, and how many it has."""
+    place = 0
+    while bytes(data[place : place + 2]) == _AC3_SYNC:
         head = bytes(data[place : place + _HEAD])
-    return frames * _SAMPLES_OF_AC3 if place == len(data) else None
+        size = _ac3_bytes(head) if len(head) == _HEAD else _HEAD
+        yield place, head, size
+        place += size
 
 
 def _count_amr(data: memoryview) -> int | None:

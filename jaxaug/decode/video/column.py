@@ -217,9 +217,9 @@ class Video(ColumnDecoder):
         size = jnp.where(valid, row["size"], jnp.asarray(self.canvas, jnp.int32))
         shown = row["frame"] >= 0 if self.pad == "mask" else jnp.ones_like(row["frame"], bool)
         color = row["color"].astype(jnp.int32)
-        told = (shown, size, color, row.get("interlaced"))
+        planes = row["luma"], row["chroma"]
         found = (
-            frames_to_rgb(row["luma"], row["chroma"], *told),
+            frames_to_rgb(*planes, shown, size, color, row.get("interlaced")),
             row["frame"],
             row["time"],
             size,
@@ -429,9 +429,9 @@ class VideoReader:
             with self._backend.open(values.view(row), pixels, table, begin) as video:
                 clips = _shown(self._clips, video.table, values.span, row, keys[row : row + 1])
                 found = canvases.decode(row, video, self._fill(video.table, clips, arrays))
-                told = found._asdict()
-                for name in told.keys() & arrays.keys():
-                    arrays[name][:] = np.reshape(told[name], arrays[name].shape[1:])
+                facts = found._asdict()
+                for name in facts.keys() & arrays.keys():
+                    arrays[name][:] = np.reshape(facts[name], arrays[name].shape[1:])
                 return video.packets_read
         except DecodeError as error:
             for array in arrays.values():
