@@ -274,19 +274,21 @@ def open_torchcodec(path: str, threads: int) -> Opened:
 
     def make() -> Callable[[int], int]:
         decoder = decoders.VideoDecoder(path, device="cuda", seek_mode="approximate")
+        stream = torch.cuda.Stream()  # threads would wait for each other on the default one
         mean, std = (
             torch.tensor(values, device="cuda").mul(255).reshape(3, 1, 1) for values in (MEAN, STD)
         )
 
         def decode(number: int) -> int:
             start = starts[number]
-            clip = decoder.get_frames_in_range(start, start + FRAMES * STRIDE, STRIDE).data
-            y, x = ((side - SIDE) * number // len(starts) for side in clip.shape[-2:])
-            clip = clip[..., y : y + SIDE, x : x + SIDE]
-            if number % 2:
-                clip = clip.flip(-1)
-            ((clip - mean) / std).to(torch.bfloat16)
-            torch.cuda.current_stream().synchronize()
+            with torch.cuda.stream(stream):
+                clip = decoder.get_frames_in_range(start, start + FRAMES * STRIDE, STRIDE).data
+                y, x = ((side - SIDE) * number // len(starts) for side in clip.shape[-2:])
+                clip = clip[..., y : y + SIDE, x : x + SIDE]
+                if number % 2:
+                    clip = clip.flip(-1)
+                ((clip - mean) / std).to(torch.bfloat16)
+            stream.synchronize()
             return 1
 
         return decode
