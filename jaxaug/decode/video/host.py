@@ -12,7 +12,7 @@ from jaxaug._typing import Device
 from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.host.canvas_pool import CanvasPool
 from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, seen, write_planes
-from jaxaug.decode.video.stream import VideoFile, import_av, make_packet
+from jaxaug.decode.video.stream import VideoFile, check_pixels, import_av, make_packet
 from jaxaug.decode.video.table import Codec
 from jaxaug.errors import DecodeError
 
@@ -118,7 +118,9 @@ def _wanted(video: VideoFile, numbers: np.ndarray) -> Iterator[tuple[int, Any]]:
     while True:
         try:
             for number, frame in _pictures(video, numbers):
-                size = size or (frame.height, frame.width)
+                if size is None:  # which the container may have told wrong
+                    size = frame.height, frame.width
+                    check_pixels(*size, video.max_pixels)
                 if (frame.height, frame.width) != size:
                     raise DecodeError(
                         f"its size changes from {size[0]} x {size[1]} to {frame.height} x "

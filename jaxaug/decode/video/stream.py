@@ -21,6 +21,8 @@ from jaxaug.errors import DecodeError
 
 _MAX_PACKETS = 1_000_000  # of a video: nine hours at 30 frames/s
 _IO_BYTES = 1 << 18  # read at a time
+# Of libavcodec/mpegpicture.c: 4 x 70 rows, of at most 2**15 pixels.
+_WORK_PIXELS = 4 * 70 * 2**15
 _MAX_LEAD = 64  # bytes of a container between where it says that a packet is and the packet
 # Codecs whose chroma lies on the left of two columns where the stream does not say more: ITU-T
 # H.264 and H.265 figure E-1, ISO/IEC 13818-2 section 6.1.1.8, ISO/IEC 14496-2; so has "vpcC".
@@ -42,6 +44,7 @@ class VideoFile:
       known: the table is that of an opening before, not of an index.
 
     Attributes:
+      max_pixels: see above; what decodes the packets must see to it, too.
       told: its codec with what its first frame tells; None where nobody has asked.
       table: of its packets.
       packets_read: how many `packets` gave, all in all.
@@ -62,7 +65,7 @@ class VideoFile:
     ):
         self.packets_read = 0
         self.told: Codec | None = None
-        self._max_pixels = max_pixels
+        self.max_pixels = max_pixels
         self.whole = True
         self._data = data
         self._begin = begin
@@ -95,7 +98,7 @@ class VideoFile:
     def context(self) -> Any:
         """PyAV's context that decodes the packets, the same each time."""
         if self._context is None:
-            self._context = make_context(self.table.codec, self._max_pixels)
+            self._context = make_context(self.table.codec, self.max_pixels)
         return self._context
 
     def reopen(self) -> bool:
@@ -110,7 +113,7 @@ class VideoFile:
         if self._probed:
             return False
         try:
-            self.table = self._read(self._max_pixels, probe=True)
+            self.table = self._read(self.max_pixels, probe=True)
         except Exception as error:
             raise as_decode_error(error) from None
         return True
@@ -167,7 +170,7 @@ class VideoFile:
         """
         self.close()
         av = import_av()
-        options: dict[str, Any] = {"format": kind, "options": {"max_pixels": str(max_pixels)}}
+        options: dict[str, Any] = {"format": kind, "options": limits(max_pixels)}
         if not self._probed:
             options["container_options"] = {"codec_whitelist": "none"}
         if int(av.__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
@@ -180,7 +183,7 @@ class VideoFile:
             raise DecodeError("it is a sound with a picture attached, not a video")
         self._context = stream.codec_context
         self._context.thread_count = 1  # rows are decoded side by side
-        self._context.options = {"max_pixels": str(max_pixels)}  # the stream may say more later
+        self._context.options = limits(max_pixels)  # the stream may say more later
         check_pixels(self._context.height, self._context.width, max_pixels)
         return stream
 
@@ -432,7 +435,7 @@ def make_context(codec: Codec, max_pixels: int) -> Any:
         context.pix_fmt = codec.pixels
     context.colorspace, context.color_range = codec.space, codec.range
     context.thread_count = 1  # rows are decoded side by side
-    context.options = {"max_pixels": str(max_pixels)}
+    context.options = limits(max_pixels)
     return context
 
 
@@ -444,6 +447,15 @@ def make_packet(content: bytes | memoryview) -> Any:
     packet = import_av().Packet(len(content))
     packet.update(content)
     return packet
+
+
+def limits(max_pixels: int) -> dict[str, str]:
+    """Return FFmpeg's options by which a stream cannot ask for much more memory than a frame has.
+
+    FFmpeg counts rows that are padded to its alignment, and what some decoders work on, so that it
+    would refuse small frames of as many pixels as are allowed: `check_pixels` is exact.
+    """
+    return {"max_pixels": str(2 * max_pixels + _WORK_PIXELS)}
 
 
 def check_pixels(height: int, width: int, max_pixels: int) -> None:

@@ -68,6 +68,16 @@ def test_each_fault_has_its_reason():
     assert reason(kind("h264"), max_pixels=3000) == "48 x 64 pixels are more than max_pixels=3000"
 
 
+@pytest.mark.parametrize("codec", ["mpeg4", "mpeg2video", "libvpx", "libvpx-vp9"])
+@pytest.mark.parametrize("size", [(37, 53), (150, 3)])
+def test_a_frame_may_have_as_many_pixels_as_are_allowed(codec, size):
+    """FFmpeg counts its padding, and rows that it works on."""
+    pixels = size[0] * size[1]
+    data = video(2, size, codec=codec, container="matroska")
+    assert decode_video(data, max_pixels=pixels).shape == (2, *size, 3)
+    assert reason(data, max_pixels=pixels - 1).startswith(f"{size[0]} x {size[1]} pixels are more")
+
+
 @pytest.mark.parametrize("name", ["h264", "h264 mkv", "mpeg4 avi", "vp9"])
 def test_a_cut_file_is_bad_wherever_it_is_cut(name):
     data = kind(name)
