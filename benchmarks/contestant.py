@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from typing import Any
 
 from child import Child
@@ -88,9 +89,12 @@ def open_best(
 
 
 def measure_in_turn(
-    contestants: dict[str, Contestant], rounds: int, seconds: float
+    contestants: dict[str, Contestant], rounds: int, seconds: float, pause: float = 0.0
 ) -> dict[str, list[float]]:
-    """Return the images/s of all rounds by name; one that fails is left out with a printed line."""
+    """Return the images/s of all rounds by name; one that fails is left out with a printed line.
+
+    The `pause`, in seconds, follows each: what it reads ahead is not to be decoded beside the next.
+    """
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name in list(rates):
@@ -99,4 +103,5 @@ def measure_in_turn(
             except RuntimeError as error:
                 print(f"  left out: {name}: {error}", flush=True)
                 rates.pop(name)
+            time.sleep(pause)
     return rates

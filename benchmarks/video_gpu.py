@@ -53,6 +53,7 @@ BATCH = 16  # clips
 MANY = 4096  # times that a file is in an epoch
 AT_ONCE = 2  # clips that a session of libnvcuvid gets in one call
 WARM_UP = 4  # batches
+PAUSE = 2.0  # seconds: a Loader that has been measured decodes some batches of large frames ahead
 THREADS = ({"threads": 7}, {"threads": 14})
 
 # Opens a contestant: the rest of its first clip or batch, and clips/s of so many seconds.
@@ -391,7 +392,7 @@ def compare(case: str, path: Path, args: argparse.Namespace) -> dict[str, Any]:
             if found:
                 contestants[name] = found
                 print(f"  {name}: {found.warm:,.0f} in the warm-up", flush=True)
-        rates = measure_in_turn(contestants, args.rounds, args.seconds)
+        rates = measure_in_turn(contestants, args.rounds, args.seconds, PAUSE)
     finally:
         for each in contestants.values():
             each.close()
