@@ -1,6 +1,7 @@
 """Checks of arguments. Each message names the argument, the expectation and the value."""
 
 import inspect
+import numbers
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -66,7 +67,7 @@ def check_seconds(name: str, value: float) -> None:
 
 def check_amount(name: str, value: float, unit: str) -> None:
     """Raise ValueError unless `value` is a finite number above 0."""
-    good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    good = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not good or not 0 < value < float("inf"):
         raise ValueError(f"`{name}` must be a number of {unit} above 0, got {value!r}.")
 

@@ -201,7 +201,9 @@ def test_a_list_is_bad_if_one_of_its_images_is(tmp_path, capsys):
     assert main(["verify", str(tmp_path / "a.tar"), *options]) == 1
     assert "a.tar, 1  the marker FF5A" in capsys.readouterr().out
     source = WebDataset(tmp_path / "a.tar", image="*.jpg", label=None)
-    assert valid(source, 3)[0] == [True, False, True]
+    good, bad = valid(source, 3)
+    assert good == [True, False, True]
+    assert [entry["reason"][:15] for entry in bad] == ["the marker FF5A"]
 
 
 def test_packing_takes_what_was_found_bad_along(tmp_path):

@@ -88,6 +88,10 @@ class Column(abc.ABC):
         """Return what an index tells of all records at once, such as `Sides`; None for nothing."""
         return None
 
+    def error(self, number: int, reason: str) -> DecodeError:
+        """Return the error of a record that cannot be decoded, with its files where known."""
+        return DecodeError(reason, index=number)
+
 
 @dataclasses.dataclass(frozen=True)
 class ColumnDecoder:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from jaxaug._checks import check_choice, check_positive_int
+from jaxaug._checks import check_choice, check_positive_int, check_seconds
 from jaxaug._install import installed_versions
 from jaxaug._sinc import RESAMPLE, resample, resampled_length
 from jaxaug._typing import Device, Values
@@ -111,8 +111,8 @@ class Audio(ColumnDecoder):
         for name in ("samples", "count", "max_rate", "num_threads"):
             if getattr(self, name) is not None:
                 check_positive_int(name, getattr(self, name))
-        if self.seconds is not None and not 0 < self.seconds < math.inf:
-            raise ValueError(f"`seconds` must be a number above 0, got {self.seconds!r}.")
+        if self.seconds is not None:
+            check_seconds("seconds", self.seconds)
         if self.seconds is not None and self.samples is not None:
             raise ValueError("`seconds` and `samples` say the same: give one of them.")
         number = isinstance(self.start, (int, float)) and not isinstance(self.start, bool)

@@ -1,10 +1,11 @@
 """A window of one sound at hand, on the host."""
 
 import math
+import numbers
 
 import numpy as np
 
-from jaxaug._checks import check_choice, check_positive_int
+from jaxaug._checks import check_choice, check_positive_int, check_seconds
 from jaxaug.decode._types import view_of
 from jaxaug.decode.audio.headers import read_header
 from jaxaug.decode.audio.read import read_window, to_int16
@@ -57,10 +58,10 @@ def decode_audio(
     Differs from `torchaudio.load` and `librosa.load` in the order of axes, channels last, and from
     the latter in that neither rate nor channels change.
     """
-    if not 0 <= start < math.inf:
+    if not isinstance(start, numbers.Real) or not 0 <= start < math.inf:
         raise ValueError(f"`start` must be seconds of at least 0, got {start!r}.")
-    if seconds is not None and not 0 < seconds < math.inf:
-        raise ValueError(f"`seconds` must be a number above 0, got {seconds!r}.")
+    if seconds is not None:
+        check_seconds("seconds", seconds)
     check_choice("dtype", dtype, ("float32", "int16"))
     check_positive_int("max_samples", max_samples)
     view = view_of(data)

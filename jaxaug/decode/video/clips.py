@@ -31,6 +31,11 @@ class Clips:
         check_positive_int("frames", self.frames)
         check_positive_int("count", self.count)
         check_choice("overlap", self.overlap, (True, False))
+        if self.count == 1 and not self.overlap:
+            raise ValueError(
+                "`count` must be at least 2 with overlap=False, which gives each clip a part of"
+                " the video of its own, got 1."
+            )
         if self.fps is not None:
             good = isinstance(self.fps, (int, float)) and not isinstance(self.fps, bool)
             if not good or not 0 < self.fps < float("inf"):

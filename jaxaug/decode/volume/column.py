@@ -1,8 +1,7 @@
 """The decoder of a column of volumes: windows of one shape."""
 
 import dataclasses
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -85,7 +84,7 @@ class Volume(ColumnDecoder):
 
     def __post_init__(self):
         if self.shape is not None:
-            shape = tuple(self.shape)
+            shape = tuple(self.shape) if isinstance(self.shape, Iterable) else ()
             if len(shape) != 3:
                 raise ValueError(f"`shape` must be (depth, height, width), got {self.shape!r}.")
             for side in shape:
@@ -121,14 +120,7 @@ class Volume(ColumnDecoder):
                     f"`shape` of column {column.name!r} must be that of {self.of!r},"
                     f" {other.shape}, got {shape}."
                 )
-        good = (v for values in column.first(_SAMPLED_RECORDS) for v in self._good(values))
-        found = list(good if shape is None else itertools.islice(good, 1))
-        if not found:
-            raise ValueError(
-                f"column {column.name!r} must have a volume that can be read among its first"
-                f" {_SAMPLED_RECORDS} records: `python -m jaxaug doctor` tells which libraries are"
-                " missing."
-            )
+        found = self._some(column, shape is not None)
         first = found[0]
         dtype = self.dtype or ("int32" if self.of is not None else _dtype_of(first))
         _check_fill(self.fill, np.dtype(dtype))
@@ -141,15 +133,27 @@ class Volume(ColumnDecoder):
             whole=shape is None,
         )
 
-    def _good(self, values: Values) -> list[StoredVolume]:
-        """Return the volumes that can be read."""
-        assert isinstance(values, Encoded)
-        found = []
-        for row in range(len(values.lengths)):
+    def _some(self, column: Column, one: bool) -> list[StoredVolume]:
+        """Return the volumes among the first that can be read, or one of them.
+
+        Raises:
+          ValueError: there is none.
+        """
+        found: list[StoredVolume] = []
+        error = None
+        for number, values in enumerate(column.first(_SAMPLED_RECORDS)):
+            assert isinstance(values, Encoded)
             try:
-                found.append(open_volume(values.view(row), self.canonical))
-            except DecodeError:
-                continue
+                found.append(open_volume(values.view(0), self.canonical))
+            except DecodeError as failure:
+                error = error or column.error(number, failure.reason)
+            if found and one:
+                break
+        if not found:
+            raise ValueError(
+                f"column {column.name!r} must have a volume that can be read among its first"
+                f" {_SAMPLED_RECORDS} records: {error}."
+            ) from error
         return found
 
     def made_by(self, platform: str) -> dict[str, str]:

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._typing import Values
 from jaxaug._warn import warn_user
-from jaxaug.decode import Encoded
+from jaxaug.decode import Encoded, Ragged
 from jaxaug.errors import DecodeError
 from jaxaug.iterators.loader.columns import put_rows
 from jaxaug.iterators.loader.decode import ColumnsDecoder, DecodedBatch, Failures
+from jaxaug.iterators.loader.named_error import named_error
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch, Reader
 from jaxaug.iterators.sources.protocol import Source, Stream
 
@@ -161,7 +163,7 @@ def _name_failures(
     read: ReadBatch, failures: Failures, source: Source | Stream
 ) -> dict[int, DecodeError]:
     """Return the failures with the name of each record; padding is no failure."""
-    encoded = [values for values in read.columns.values() if isinstance(values, Encoded)]
+    encoded = [name for name, values in read.columns.items() if isinstance(values, Encoded)]
     errors = {}
     for row, (column, reason) in failures.items():
         index = int(read.indices[row])
@@ -170,15 +172,22 @@ def _name_failures(
         about = source.describe(index)
         if len(encoded) > 1:
             reason = f"{column!r}: {reason}"
-        if any(values.lengths[row] == 0 for values in encoded):
+        if any(_lacks_bytes(values, row) for values in read.columns.values()):
             reason = about.get("error", reason)
-        others = [name for name in about if name.endswith("_path")]
-        paths = [name for name in ("path", "key", *others) if name in about]
-        file = ", ".join(str(about[name]) for name in paths if about[name] is not None)
         values = read.columns[column]
         byte_count = int(values.lengths[row]) if isinstance(values, Encoded) else None
-        errors[row] = DecodeError(reason, index=index, file=file or None, byte_count=byte_count)
+        errors[row] = named_error(index, reason, about, byte_count)
     return errors
+
+
+def _lacks_bytes(values: Values, row: int) -> bool:
+    """Return True where a record's file, or one of its list, is empty or could not be read."""
+    if isinstance(values, Ragged):
+        end = int(values.lengths[: row + 1].sum())
+        each = values.values
+        files = slice(end - int(values.lengths[row]), end)
+        return isinstance(each, Encoded) and bool((each.lengths[files] == 0).any())
+    return isinstance(values, Encoded) and values.lengths[row] == 0
 
 
 def _notes(errors: dict[int, DecodeError], action: str) -> list[BadRecord]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxaug._typing import Values
 from jaxaug.decode import Column, ColumnDecoder
+from jaxaug.errors import DecodeError
 from jaxaug.iterators.loader.columns import (
     Columns,
     Forms,
@@ -20,6 +21,7 @@ from jaxaug.iterators.loader.columns import (
     without_bytes,
 )
 from jaxaug.iterators.loader.keys import decode_keys
+from jaxaug.iterators.loader.named_error import named_error
 from jaxaug.iterators.loader.read_ahead import Keeper, read_ahead, rest_of_runs
 from jaxaug.iterators.loader.state import BatchSpan, Cursor, next_span
 from jaxaug.iterators.samplers.sampler import Sampler, find_records, permute, sampler_name
@@ -496,6 +498,10 @@ class SourceColumn(Column):
     def summary(self) -> Any:
         source = self._reader.source
         return source.summary().get(self.name) if isinstance(source, Summarized) else None
+
+    def error(self, number: int, reason: str) -> DecodeError:
+        about = self._reader.source.describe(number)
+        return named_error(number, about.get("error", reason), about)
 
     def stored(self) -> Sequence[Any] | None:
         source = self._reader.source

@@ -72,13 +72,20 @@ class Arrays:
         return joined(*(column.stamps(indices) for column in self._columns.values()))
 
     def describe(self, index: int) -> dict[str, Any]:
-        """Return the record's number, and the paths of its files."""
+        """Return the record's number, the paths of its files, and "error" if one cannot be read.
+
+        "path" is of the first column of files, "<name>_path" of another.
+        """
         found: dict[str, Any] = {"record": index}
         for name, column in self._columns.items():
-            if isinstance(column, _Files):
-                about = column.describe(index)
-                found[name] = about.pop("path")
-                found.update(about)
+            if not isinstance(column, _Files):
+                continue
+            about = column.describe(index)
+            is_first = "path" not in found
+            found["path" if is_first else f"{name}_path"] = about["path"]
+            if "error" in about:
+                whose = "" if is_first else f"its {name} "
+                found.setdefault("error", whose + about["error"])
         return found
 
     def fingerprint(self) -> str:

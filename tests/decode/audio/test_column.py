@@ -267,7 +267,8 @@ def test_a_start_beyond_the_end_is_named():
     [
         ({"start": "middle"}, '`start` must be "random", "uniform" or seconds'),
         ({"start": -1}, "`start` must be"),
-        ({"seconds": 0}, "`seconds` must be a number above 0"),
+        ({"seconds": 0}, "`seconds` must be a number of seconds above 0"),
+        ({"seconds": "1"}, "`seconds` must be a number of seconds above 0, got '1'"),
         ({"seconds": 1.0, "samples": 5}, "say the same"),
         ({"channels": "left"}, "`channels` must be"),
         ({"pad": "edge"}, "`pad` must be"),

@@ -66,8 +66,9 @@ def test_a_header_that_promises_too_much_is_refused_before_memory_is_taken():
     "arguments, error, message",
     [
         ({"start": -0.1}, ValueError, "`start` must be seconds of at least 0"),
+        ({"start": "1"}, ValueError, "`start` must be seconds of at least 0, got '1'"),
         ({"start": 0.0625}, IndexError, r"`start` must be within \[0, 0.0625\) s, got 0.0625"),
-        ({"seconds": 0}, ValueError, "`seconds` must be a number above 0"),
+        ({"seconds": 0}, ValueError, "`seconds` must be a number of seconds above 0"),
         ({"dtype": "int32"}, ValueError, "`dtype` must be"),
         ({"max_samples": 0}, ValueError, "`max_samples` must be"),
     ],

@@ -89,6 +89,7 @@ def test_clips_by_time_that_fit_are_whole(seconds, fps):
         ({"start": 3, "count": 2}, "`start` must be 'random' or 'uniform' with `count`=2"),
         ({"pad": "zero"}, "`pad` must be one of 'last', 'mask'"),
         ({"canvas": (0, 3)}, r"`canvas` must be \(height, width\)"),
+        ({"overlap": False}, "`count` must be at least 2 with overlap=False"),
         ({"overlap": 2}, "`overlap` must be one of True, False"),
         ({"num_threads": 0}, "`num_threads` must be an int of at least 1"),
     ],

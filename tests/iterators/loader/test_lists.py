@@ -185,6 +185,8 @@ def test_an_interleaved_webdataset_has_lists_of_images(tmp_path):
     assert np.asarray(batch["image_length"]).tolist() == counts
     with pytest.raises(SourceError, match="has no image"):
         WebDataset(path, image="*.jpg")
+    with pytest.raises(SourceError, match=r"no record has numbers called \['z'\]; found were \[\]"):
+        WebDataset(path, image="*.png", features=["z"], label=None)
     with pytest.raises(ValueError, match="`image` must name single images beside `mask`"):
         WebDataset(path, image="*.png", mask="seg.png")
 

@@ -6,9 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from jaxaug import iterators
+from jaxaug import decode, iterators
 from jaxaug.decode.volume import stored as stored_volumes
-from jaxaug.errors import SourceError
+from jaxaug.errors import DecodeError, SourceError
+from tests.iterators.loaders import one_device
 
 RNG = np.random.default_rng(0)
 VALUES = RNG.integers(0, 60_000, (20, 3, 4, 13)).astype(np.uint16)
@@ -88,5 +89,23 @@ def test_files_that_are_missing_are_described(tmp_path):
     source = iterators.Arrays({"volume": [tmp_path / "a", tmp_path / "b"], "label": LABELS[:2]})
     found = source.read(np.array([1, 0]))
     assert found["volume"].lengths.tolist() == [0, 3]
-    assert source.describe(0)["volume"] == str(tmp_path / "a")
-    assert "error" in source.describe(1)
+    assert source.describe(0) == {"record": 0, "path": str(tmp_path / "a")}
+    reason = "cannot be read: No such file or directory"
+    assert source.describe(1) == {"record": 1, "path": str(tmp_path / "b"), "error": reason}
+
+
+def test_errors_name_the_file_of_the_column_that_has_it(tmp_path):
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.zeros((2, 3, 4), np.int16))
+    volumes = [tmp_path / "a.npy", tmp_path / "b.npy"]
+    labels = [tmp_path / "a.npy", tmp_path / "c.npy"]
+    source = iterators.Arrays({"volume": volumes, "labels": labels})
+    decoders = {"volume": decode.Volume(), "labels": decode.Volume(of="volume")}
+    options = {"shuffle": False, "sharding": one_device(), "decode": decoders}
+    words = r"record 1 \(.*b.npy, .*c.npy, 0 bytes\): its labels cannot be read: No such file"
+    with iterators.Loader(source, 2, **options) as loader, pytest.raises(DecodeError, match=words):
+        next(loader)
+    missing = iterators.Arrays({"volume": labels[1:], "labels": labels[1:]})
+    words = r"a volume that can be read .* record 0 \(.*c.npy.*\): cannot be read: No such file"
+    with pytest.raises(ValueError, match=words):
+        iterators.Loader(missing, 1, **options)

@@ -175,11 +175,11 @@ class WebDataset(PackedSource):
 
     def _open(self) -> None:
         super()._open()
+        if self._several:
+            self._take_lists()
         self._check_found(self._named, self._label)
         classes = self._index.extra.get("classes")
         self.classes = None if classes is None else tuple(classes)
-        if self._several:
-            self._take_lists()
 
     def _take_lists(self) -> None:
         """Take the places of the images of each record, which the index has as a feature."""
