@@ -15,7 +15,8 @@ _AC3_SYNC = b"\x0bw"
 _TAG = rb"ID3[\x02-\x04][^\xff].[\0-\x7f]{4}"  # name, version, flags, length in sevens of bits
 _HEAD = 6  # bytes that tell the length of a frame
 _AC3 = 10  # the last version of AC-3; later ones are E-AC-3
-_SAMPLES_OF_AC3 = 1536  # in a frame
+_SAMPLES_OF_AC3 = 256  # in a block
+_BLOCKS = (1, 2, 3, 6)  # in a frame of E-AC-3, by its code; of AC-3 the last
 # Of AMR: samples in a frame, and its bytes by its mode, of those that hold sound.
 _AMR = {
     b"#!AMR\n": (160, (13, 14, 16, 18, 20, 21, 27, 32)),
@@ -56,7 +57,8 @@ def check_end(data: memoryview, name: str) -> None:
 
 
 def count_samples(data: memoryview, name: str) -> int | None:
-    """Return the samples of AC-3 or AMR by its frames; None where not all of it is such frames.
+    """Return the samples of AC-3, E-AC-3 or AMR by its frames; None where not all of it is such
+    frames of one stream.
 
     Args:
       data: the file.
@@ -64,17 +66,34 @@ def count_samples(data: memoryview, name: str) -> int | None:
     """
     if name == "amr":
         return _count_amr(data)
-    if name != "ac3":
+    if name not in ("ac3", "eac3"):
         return None
-    end = frames = 0
-    rates = set()
+    end = blocks = 0
+    kinds = set()
     for place, head, size in _ac3_frames(data):
         end = place + size
         if end > len(data):
             return None
-        rates.add((head[4] >> 6, head[5] >> 3))  # the version halves it
-        frames += 1
-    return frames * _SAMPLES_OF_AC3 if end == len(data) and len(rates) == 1 else None
+        kinds.add(_ac3_kind(head))
+        blocks += _ac3_blocks(head)
+    known = len(kinds) == 1 and None not in kinds
+    return blocks * _SAMPLES_OF_AC3 if end == len(data) and known else None
+
+
+def _ac3_kind(head: bytes) -> tuple[int, ...] | None:
+    """Return what tells the rate of a frame; None of a stream beside the first one."""
+    version, rate = head[5] >> 3, head[4] >> 6
+    if version <= _AC3:
+        return rate, version  # which halves it
+    if head[2] >> 3:
+        return None
+    return (rate, head[4] >> 4 & 3) if rate == 3 else (rate,)
+
+
+def _ac3_blocks(head: bytes) -> int:
+    """Return the blocks of a frame."""
+    is_old = head[5] >> 3 <= _AC3 or head[4] >> 6 == 3
+    return _BLOCKS[-1] if is_old else _BLOCKS[head[4] >> 4 & 3]
 
 
 def _ac3_frames(data: memoryview) -> Iterator[tuple[int, bytes, int]]:

@@ -283,12 +283,15 @@ def test_streams_without_a_container(codec, container, rate):
             all_of(data[:end])
 
 
-@pytest.mark.parametrize("codec, container", [("ac3", "ac3"), ("libopencore_amrnb", "amr")])
+@pytest.mark.parametrize(
+    "codec, container", [("ac3", "ac3"), ("eac3", "eac3"), ("libopencore_amrnb", "amr")]
+)
 def test_headers_of_streams_are_not_decoded(codec, container, monkeypatch):
-    data = by_ffmpeg(wave(1, 8000, 1, 8000), {"ac3": 32_000}.get(codec, 8000), codec, container)
+    rate = 8000 if container == "amr" else 32_000
+    data = by_ffmpeg(wave(1, 8000, 1, 8000), rate, codec, container)
     with SoundStream(memoryview(data)) as stream:
         decoded = sum(len(samples) for _, samples in stream._from(0.0))
-    behind = {"ac3": data[: len(data) // 3 + 1], "amr": bytes([15 << 3])}[container]
+    behind = bytes([15 << 3]) if container == "amr" else data[: len(data) // 3 + 1]
     for unusual in (data + b"\0" * 9, data + behind):  # is counted by FFmpeg, or refused by it
         assert count_samples(memoryview(unusual), container) is None
     monkeypatch.setattr(SoundStream, "_from", None)
