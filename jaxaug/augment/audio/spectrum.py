@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from jaxaug._warn import warn_once
 from jaxaug.augment._base import (
     AudioInfo,
     Converter,
@@ -204,6 +205,12 @@ def mel_scale(
     low = convention.lowest if low is None else low
     high = rate / 2 if high is None else high
     filters = mel_filters(rate, n_fft, n_mels, low, high, convention.mel, convention.slaney)
+    if empty := int((filters == 0).all(axis=0).sum()):
+        warn_once(
+            f"{empty} of the {n_mels} mel bands from {low:g} to {high:g} Hz are always 0: none of"
+            f" the {n_fft // 2 + 1} frequencies up to {rate / 2:g} Hz lies in them. Take a larger"
+            " `n_fft`, a smaller `n_mels`, or a `high` of at most half of the `rate`."
+        )
     return _projected(spectrum, filters)
 
 

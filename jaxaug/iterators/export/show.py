@@ -45,10 +45,10 @@ def show(
     Drawn are the used part of each image ("size"), "label" and "index" as its title, "boxes" with
     "box_labels", "mask" and "masks" as transparent colors, and "keypoints". A row whose "valid" is
     False is called "not valid". Of a batch that spans processes, the rows of this process are
-    shown. Of a "video" some frames are drawn side by side, of several clips those of the first. Of
-    a batch of sounds alone its "audio" is drawn: waveforms as lines above their spectrogram,
-    features as pictures, with time to the right and low frequencies below. Needs matplotlib, the
-    extra "show".
+    shown. Of a "video" some frames are drawn side by side, of several clips those of the first, and
+    of lists of images, [n, k, h, w, C], the first four. Of a batch of sounds alone its "audio" is
+    drawn: waveforms as lines above their spectrogram, features as pictures, with time to the right
+    and low frequencies below. Needs matplotlib, the extra "show".
 
     Args:
       batch: of a Loader, or of `to_numpy`; "image" [n, h, w, C] or [n, C, h, w], or "audio" [n, N],
@@ -94,9 +94,9 @@ def show(
     names_of_arrays = [name for name, value in batch.items() if not isinstance(value, nested)]
     arrays = {name: _local(batch[name])[:count] for name in names_of_arrays}
     wide = 0  # pixels of a frame
-    if medium == "video":
-        wide = arrays["video"].shape[-2]
-        arrays, medium = _filmstrips(arrays), "image"
+    if medium == "video" or arrays[medium].ndim == 5:
+        wide = arrays[medium].shape[-2]
+        arrays, medium = _filmstrips(arrays, medium), "image"
     if medium == "image":
         _warn_of_clipping(arrays["image"], mean, std)
     shown = len(arrays[medium])
@@ -119,16 +119,16 @@ def show(
     return figure
 
 
-def _filmstrips(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return an image of some frames side by side for each video, and what its title says."""
-    videos = arrays["video"]
-    if videos.ndim == 6:  # of several clips the first
-        videos = videos[:, 0]
-    if videos.ndim != 5:
-        raise ValueError(f'"video" must be clips [n, t, h, w, C], got {list(videos.shape)}.')
-    count = videos.shape[1]
-    shown = np.unique(np.linspace(0, count - 1, min(count, _SHOWN_FRAMES)).astype(int))
-    strips = np.concatenate([videos[:, number] for number in shown], axis=2)
+def _filmstrips(arrays: Mapping[str, np.ndarray], medium: str) -> dict[str, np.ndarray]:
+    """Return an image of some frames, or images of a list, side by side, and what titles say."""
+    frames = arrays[medium]
+    if frames.ndim == 6:  # of several clips the first
+        frames = frames[:, 0]
+    if frames.ndim != 5:
+        raise ValueError(f'"video" must be clips [n, t, h, w, C], got {list(frames.shape)}.')
+    last = frames.shape[1] if medium == "video" else min(frames.shape[1], _SHOWN_FRAMES)
+    shown = np.unique(np.linspace(0, last - 1, min(last, _SHOWN_FRAMES)).astype(int))
+    strips = np.concatenate([frames[:, number] for number in shown], axis=2)
     titles = {name: arrays[name] for name in ("label", "index", "valid") if name in arrays}
     return {"image": strips, **titles}
 

@@ -1,5 +1,6 @@
 """A text file that names files and their labels."""
 
+import csv
 import glob
 import os
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.sources._base import LabeledFiles, TextSource
 from jaxaug.iterators.sources.storage.files import local_path
 from jaxaug.iterators.sources.storage.loose import LooseFiles
+
+_CSV = (",", ";")  # separators of files in which quotes hold what has them
 
 
 class FileList(LabeledFiles, TextSource):
@@ -34,7 +37,7 @@ class FileList(LabeledFiles, TextSource):
       path: the text file, UTF-8; image paths are relative to its folder, or absolute. Blank lines
         do not count.
       sep: what stands between path and labels, such as "," or "\\t"; None for any blanks. Paths
-        must not hold it.
+        must not hold it, but for "," and ";", beside which quotes are those of CSV.
       dtype: of the labels: int for classes, float for numbers, str for a text.
       column: of the files, such as "video".
       spans: "seconds" or "frames" where each line ends with the start and the end of the part that
@@ -84,8 +87,7 @@ class FileList(LabeledFiles, TextSource):
         self._span: Span | None = None
         if spans is not None:
             texts, self._span = _spans(texts, places, sep, spans)
-        splits = 1 if dtype is str else -1
-        parts = [text.split(sep, splits) for text in texts]
+        parts = [_fields(text, place, sep, dtype is str) for text, place in zip(texts, places)]
         names = [os.path.expanduser(name.strip()) for name, *_ in parts]
         texts = [rest for _, *rest in parts]
         self._texts = [" ".join(rest).strip() for rest in texts] if dtype is str else None
@@ -161,6 +163,20 @@ def _spans(
         rests.append(rest)
         bounds[row] = start, end
     return rests, Span(bounds[:, 0], bounds[:, 1], unit)
+
+
+def _fields(text: str, place: str, sep: str | None, two: bool) -> list[str]:
+    """Return what stands between separators, of texts the name and the rest."""
+    if sep not in _CSV:
+        return text.split(sep, 1 if two else -1)
+    try:
+        (found,) = csv.reader([text], delimiter=sep, strict=True)
+    except csv.Error as error:
+        raise SourceError(
+            f"{place}: quotes must be as in CSV, around whole fields and doubled inside, got"
+            f" {text!r}: {error}; with sep='\\t' they are part of the text."
+        ) from None
+    return [found[0], sep.join(found[1:])] if two else found
 
 
 def _frame(text: str) -> float:

@@ -29,6 +29,12 @@ def close(values, expected, tolerance):
     )
 
 
+def test_bands_that_no_frequency_reaches_are_told():
+    with pytest.warns(RuntimeWarning, match="8 of the 80 mel bands from 0 to 12000 Hz are always"):
+        mel = audio.MelSpectrogram(n_mels=80, high=12_000.0)(KEY, WAVE)
+    assert int((np.asarray(mel) == 0).all(axis=0).sum()) == 8
+
+
 @pytest.mark.parametrize("like", LIKE)
 def test_features_are_those_of_the_library(like):
     spectrum, mel, logarithms = reference.log_mel(WAVE, like)

@@ -48,6 +48,14 @@ def test_normalized_images_are_shown_as_they_were(layout, dtype):
         assert np.abs(shown(axes).astype(int) - image).max() <= close
 
 
+def test_of_lists_the_first_images_are_shown_side_by_side():
+    lists = np.stack([IMAGES, IMAGES[::-1]])
+    lists = np.concatenate([lists, lists], axis=1)
+    batch = {"image": lists, "image_length": np.array([4, 2]), "size": np.full((2, 8, 2), 12)}
+    for axes, images in zip(show(batch).axes, lists, strict=True):
+        np.testing.assert_array_equal(shown(axes), np.concatenate(images[:4], axis=1))
+
+
 def test_without_a_mean_floats_are_values_and_clipped():
     image = np.array([[[-1.0, 0.25, 2.0]]], np.float32)
     assert viewable(image).tolist() == [[[0, 64, 255]]]
@@ -161,8 +169,8 @@ def test_wrong_arguments_are_named():
         show({"label": np.arange(2)})
     with pytest.raises(ValueError, match="`count` must be an int of at least 1, got 0"):
         show({"image": IMAGES}, count=0)
-    with pytest.raises(ValueError, match=r"got \[4, 12, 16, 3\]"):
-        show({"image": IMAGES[None]})
+    with pytest.raises(ValueError, match=r"got \[1, 4, 12, 16, 3\]"):
+        show({"image": IMAGES[None, None]})
     with pytest.raises(ValueError, match=r"of many bands three, as .*\[\.\.\., :3\]"):
         show({"image": IMAGES[..., [0] * 13]})
 

@@ -1,5 +1,6 @@
 """Loose files: how they are read, and the sources on top of them."""
 
+import csv
 import gc
 import json
 import os
@@ -375,6 +376,27 @@ def test_a_list_of_single_labels(tmp_path):
     assert [bytes(encoded.view(row)) for row in range(2)] == jpegs(2)
     assert features["label"].dtype == np.int32 and features["label"].tolist() == [0, 7]
     assert source.describe(0) == {"record": 0, "path": str(tmp_path / "b c.jpg")}
+
+
+def test_quotes_of_csv_hold_what_has_a_comma(tmp_path):
+    """As the csv module writes them; beside other separators they are part of a text."""
+    rows = [["a, b.jpg", "3"], ['5" disk.jpg', "1"], ["c.jpg", "2"]]
+    path = tmp_path / "list.csv"
+    for sep in ",;":
+        with open(path, "w", newline="") as file:
+            csv.writer(file, delimiter=sep, quoting=csv.QUOTE_ALL).writerows(rows)
+        source = FileList(path, sep=sep)
+        assert source.labels.tolist() == [3, 1, 2]
+        assert [os.path.basename(source.path(row)) for row in range(3)] == [r[0] for r in rows]
+    path.write_text('a.jpg,"A cat, ""asleep"""\nb.jpg,so, so\n')
+    texts = FileList(path, sep=",", dtype=str).texts(np.arange(2), ["text"])["text"]
+    assert texts == ['A cat, "asleep"', "so, so"]
+    path.write_text('a.jpg\t"Hm" he said\n')
+    source = FileList(path, sep="\t", dtype=str)
+    assert source.texts(np.arange(1), ["text"])["text"] == ['"Hm" he said']
+    path.write_text('"a.jpg"\t0\n"b.jpg,1\n')
+    with pytest.raises(SourceError, match="line 1: quotes must be as in CSV"):
+        FileList(path, sep=",")
 
 
 def test_several_labels_become_a_multi_hot_target_through_the_loader(tmp_path):
