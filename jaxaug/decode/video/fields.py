@@ -54,8 +54,7 @@ class SecondFields:
         """Note the parameters of a NAL unit that has some."""
         kind = unit[0] & 31 if unit else 0
         if kind == _SEQUENCE:
-            bits = Bits(unit[1:])
-            number, sequence = read_sequence(bits)
+            number, sequence = read_sequence(bytes(unit[1:]))
             self._sequences[number] = sequence
             self._interlaced |= sequence.fields
         elif kind == _PICTURE:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from jaxaug.decode.video.container import inner_boxes
 from jaxaug.decode.video.references import has_message, length_bytes_of, nal_units
-from jaxaug.decode.video.sequence import Bits, Parameters, parameter_sets, read_sequence
+from jaxaug.decode.video.sequence import Parameters, parameter_sets, read_sequence
 from jaxaug.decode.video.table import Codec
 
 _ONE_ENTRY = struct.pack(">I", 1)
@@ -117,7 +117,7 @@ def _read_entry(data: memoryview, place: Box, rotation: int | None) -> Headers |
     sequences = [unit for unit in units if unit and unit[0] & 31 == _SEQUENCE]
     if len(sequences) != 1:
         return None
-    _, sequence = read_sequence(Bits(sequences[0][1:]))
+    _, sequence = read_sequence(sequences[0][1:])
     plain = sequence.whole and not (sequence.fields or sequence.separate)
     known = sequence.chroma in _FORMS and sequence.depths in _DEPTHS
     if not (plain and known) or (sequence.space is not None and sequence.space not in _SPACES):

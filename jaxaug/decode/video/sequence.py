@@ -1,5 +1,6 @@
 """What the parameters of a sequence of H.264 tell: ITU-T H.264 section 7.3.2.1.1, annex E."""
 
+import functools
 from typing import NamedTuple
 
 from jaxaug.decode.video.references import nal_units
@@ -70,9 +71,8 @@ class Bits:
 
     def code(self) -> int:
         """Return the next number of variable length, section 9.1; a signed one as its code."""
-        zeros = 0
-        while self._left and not self.take(1):
-            zeros += 1
+        zeros = self._left - (self._value & (1 << self._left) - 1).bit_length()
+        self.take(zeros + 1)
         return (1 << zeros) - 1 + self.take(zeros)
 
 
@@ -94,8 +94,14 @@ def parameter_sets(extradata: bytes, length_bytes: int) -> list[bytes]:
     return units
 
 
-def read_sequence(bits: Bits) -> tuple[int, Parameters]:
-    """Return the number of a sequence parameter set and what it tells."""
+@functools.lru_cache(256)  # the videos of a data set have few different ones
+def read_sequence(data: bytes) -> tuple[int, Parameters]:
+    """Return the number of a sequence parameter set and what it tells.
+
+    Args:
+      data: see `Bits`.
+    """
+    bits = Bits(data)
     profile = bits.take(8)
     bits.take(16)  # constraints, level
     number = bits.code()
