@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 import jaxaug
+from jaxaug._mesh_context import no_mesh
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.iterators.loader import staging
 from jaxaug.iterators.loader.device_places import RecordPlaces
@@ -32,6 +33,7 @@ from jaxaug.sharding._assemble import RowLayout
 # One thread copies some 10 GB/s, the bus to a GPU takes 50.
 _THREADS = 8
 _THREAD_BYTES = 2**22  # of a thread's share at least
+_PARTS = 8  # rows come from a device in eighths of a batch, so that few programs are compiled
 
 
 class HostStore(RecordStore):
@@ -96,17 +98,19 @@ class HostStore(RecordStore):
         self._pool.shutdown()
 
     def write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
+        good = np.flatnonzero(indices != PADDING)
+        if not good.size:  # all lie on devices
+            return ()
         if self._places is not None:
             with self._placing:
                 self._places.assign(indices)
-        good = np.flatnonzero(indices != PADDING)
         places = self._places_of(indices[good])
         values = _values(rows)
         extents = self._tree.flatten_up_to(self._rows.extents(values))
         for slots, value, extent in zip(self._slots, self._tree.flatten_up_to(values), extents):
             shards = value if isinstance(value, list) else [value]
-            column = np.concatenate([_copied(each) for each in shards])
-            slots.write(places, column[good], None if extent is None else extent[good])
+            column = _rows_of(shards, good)
+            slots.write(places, column, None if extent is None else extent[good])
         return ()
 
     def _values_at(self, places: np.ndarray) -> Any:
@@ -187,15 +191,37 @@ class HostStore(RecordStore):
         return [RowSlots(each, tight=is_tight) for each, is_tight in zip(columns, tight)]
 
 
-def _copied(values: Any) -> np.ndarray:
-    """Return values of a batch on the host.
+def _rows_of(shards: list[Any], rows: np.ndarray) -> np.ndarray:
+    """Return some rows of arrays of equal length, which follow each other, on the host."""
+    length = len(shards[0])
+    bounds = rows.searchsorted(length * np.arange(len(shards) + 1))
+    parts = [
+        _rows_of_shard(shard, rows[start:stop] - length * number)
+        for number, (shard, (start, stop)) in enumerate(zip(shards, itertools.pairwise(bounds)))
+        if stop > start
+    ]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    JAX keeps what it has copied to the host beside the array, and an array of canvases is the same
-    one when engines have written the next batch.
+
+def _rows_of_shard(values: Any, rows: np.ndarray) -> np.ndarray:
+    """Return some rows of an array on the host; from a device come these alone.
+
+    They come from an array of their own: JAX keeps what it has copied to the host beside the array,
+    and an array of canvases is the same one when engines have written the next batch.
     """
-    if isinstance(values, jax.Array):
-        values = jax.device_put(values, values.sharding, may_alias=False)
-    return np.asarray(values)
+    if not isinstance(values, jax.Array):
+        return values[rows]
+    part = -(-len(values) // _PARTS)
+    numbers = np.zeros(-(-len(rows) // part) * part, np.int32)
+    numbers[: len(rows)] = rows
+    with no_mesh():
+        found = _gathered(values, jax.device_put(numbers, values.sharding))
+    return np.asarray(found)[: len(rows)]
+
+
+@jax.jit
+def _gathered(values: jax.Array, rows: jax.Array) -> jax.Array:
+    return values.at[rows].get(mode="promise_in_bounds")
 
 
 def _values(rows: dict[str, Any]) -> dict[str, Any]:

@@ -818,6 +818,26 @@ def test_rows_of_the_host_are_compacted_by_device(count):
             assert found == (row if asked[row] else -1)
 
 
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_the_host_gets_those_rows_of_devices_that_it_keeps(count):
+    values = np.random.default_rng(count).integers(0, 256, (count * 11, 3, 2), np.uint8)
+    shards = list(map(jax.device_put, np.split(values, count), jax.devices("cpu")[:count]))
+    for rows in ([count * 11 - 1], [0, 4, 9], range(count * 11)):
+        found = host_store._rows_of(shards, np.array(rows))
+        np.testing.assert_array_equal(found, values[rows])
+
+
+def test_what_devices_keep_is_not_copied_to_the_host(monkeypatch, small_tiles):
+    copied = []
+    monkeypatch.setattr(host_store, "_rows_of", lambda shards, rows: copied.append(rows))
+    options = {"decode": Image(canvas=(40, 56)), "sharding": devices(2), "last_batch": "pad"}
+    with Loader(InMemory(varied()), 4, **options, keep="device") as loader:
+        for _ in loader.steps(2 * len(loader)):
+            pass
+        assert loader.stats["kept_records"] == N
+    assert not copied
+
+
 def test_a_share_of_the_records_is_on_the_devices_and_the_rest_on_the_host(monkeypatch):
     source = InMemory(np.zeros((N, 8, 8, 3), np.uint8), {"label": np.arange(N)})
     on_device, on_host = 8 * 8 * 3 + 4 + 17, 8 * 8 * 3 + 4  # there is room for what names a row
