@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jaxaug._install import install_gpu_command
+from jaxaug._nvrtc import is_available
 from jaxaug.decode.native.load_library import LibraryError
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
@@ -125,6 +126,7 @@ def core() -> tuple[Any, Any]:
     Raises:
       LibraryError: cuda-core is not installed.
     """
+    is_available()  # imports cuda-bindings first, as a thread that compiles may at the same time
     try:
         from cuda.core import Buffer
         from cuda.core.utils import StridedMemoryView

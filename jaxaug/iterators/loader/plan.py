@@ -2,7 +2,8 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from jaxaug._cached import cached_property
-from jaxaug._typing import Values
+from jaxaug._typing import Device, Values
 from jaxaug.decode import ColumnDecoder, Decoder, default_decoder, describe
 from jaxaug.errors import DecodeError
 from jaxaug.iterators.loader import arguments
@@ -266,34 +267,57 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
     forms = {name: form_of(values) for name, values in first.items()}
     reader = dataclasses.replace(reader, forms=forms)
     given = _declared(options, first)
-    running = [each for each in given.values() if isinstance(each, Decoder)]
-    for decoder in running:
-        ranges = arguments.order_ranges(ranges, decoder)
-    devices = running[0].devices if running else [each.devices[0] for each in ranges]
+    lent = {name: each for name, each in given.items() if isinstance(each, Decoder)}
+    devices = None
+    for each in lent.values():
+        ranges = arguments.order_ranges(ranges, each)
+        devices = devices or each.devices
+    devices = devices or [each.devices[0] for each in ranges]
 
     layout = RowLayout(ranges, devices, sharding)
-    fitted, decoder = _open(given, first, reader, options, layout, spans_processes(sharding))
-    try:
-        schema = RowSchema(forms, fitted, reader.with_replacement, reader.wide_index)
-        arguments.check_names(forms, fitted)
-        for name, each in fitted.items():
-            each.check_transform(name, options.transform)
-        _check_values(options.transform, first, fitted, reader, options.seed)
-        reader = _with_parts(reader, fitted, options.seed)
-        store, reader = _keep(options, first, reader, schema, layout)
-    except BaseException:
-        decoder.close()
-        raise
+    shared = spans_processes(sharding)
+    fitted = _fit(given, first, reader, options.seed, shared)
+    running: dict[str, Any] = {}
+    decoder = ColumnsDecoder(running, options.seed, reader.with_replacement, list(lent))
+    with ThreadPoolExecutor(1, thread_name_prefix="jaxaug-open") as pool:
+        opened = pool.submit(_open, running, lent, fitted, layout.devices, shared)
+        try:
+            plan = _plan_of(options, first, reader, fitted, layout, decoder)
+            _ = plan.compiled  # while the engines of GPUs start, which takes as long
+            opened.result()
+        except BaseException:
+            wait([opened])
+            decoder.close()
+            raise
+    return plan
+
+
+def _plan_of(
+    options: Options,
+    first: Columns,
+    reader: Reader,
+    fitted: dict[str, ColumnDecoder],
+    layout: RowLayout,
+    decoder: ColumnsDecoder,
+) -> Plan:
+    """Return the plan of a Loader whose decoders are fitted, and maybe not yet running."""
+    schema = RowSchema(reader.forms or {}, fitted, reader.with_replacement, reader.wide_index)
+    arguments.check_names(schema.forms, fitted)
+    for name, each in fitted.items():
+        each.check_transform(name, options.transform)
+    _check_values(options.transform, first, fitted, reader, options.seed)
+    reader = _with_parts(reader, fitted, options.seed)
+    store, reader = _keep(options, first, reader, schema, layout)
     function = BatchFunction(
         options.transform,
         options.batch_transform,
         tuple(fitted.items()),
-        computes_in_turn(devices[0].platform, fitted),
+        computes_in_turn(layout.devices[0].platform, fitted),
     )
     return Plan(
         options=options,
         reader=reader,
-        batches=BatchPlan(batch_size, layout.rows, options.drop, options.epochs),
+        batches=BatchPlan(options.batch_size, layout.rows, options.drop, options.epochs),
         layout=layout,
         schema=schema,
         decoder=decoder,
@@ -520,35 +544,36 @@ def _in_order(
     return ordered
 
 
-def _open(
+def _fit(
     given: Mapping[str, ColumnDecoder | Decoder],
     first: Columns,
     reader: Reader,
-    options: Options,
-    layout: RowLayout,
+    seed: int,
     shared: bool,
-) -> tuple[dict[str, ColumnDecoder], ColumnsDecoder]:
-    """Return the decoders fitted to their columns, and running."""
+) -> dict[str, ColumnDecoder]:
+    """Return the decoders fitted to their columns."""
     fitted: dict[str, ColumnDecoder] = {}
-    running: dict[str, Any] = {}
-    lent = [name for name, each in given.items() if isinstance(each, Decoder)]
-    decoder = ColumnsDecoder(running, options.seed, reader.with_replacement, lent)
-    try:
-        for name, each in given.items():
-            if isinstance(each, Decoder):
-                found = form_of(first[name])
-                if found.kind != "Encoded":
-                    raise ValueError(
-                        "`decode` must be a description such as Image() for an array of pixels, "
-                        f"or leave it out, got a Decoder for column {name!r}, which is {found}."
-                    )
-                fitted[name] = describe(each, deterministic=shared)
-                running[name] = each
-                continue
-            column = SourceColumn(name, first[name], reader, options.seed)
-            fitted[name] = each.fit(column, fitted)
-            running[name] = fitted[name].open(layout.devices, shared)
-    except BaseException:
-        decoder.close()
-        raise
-    return fitted, decoder
+    for name, each in given.items():
+        if not isinstance(each, Decoder):
+            fitted[name] = each.fit(SourceColumn(name, first[name], reader, seed), fitted)
+            continue
+        found = form_of(first[name])
+        if found.kind != "Encoded":
+            raise ValueError(
+                "`decode` must be a description such as Image() for an array of pixels, "
+                f"or leave it out, got a Decoder for column {name!r}, which is {found}."
+            )
+        fitted[name] = describe(each, deterministic=shared)
+    return fitted
+
+
+def _open(
+    running: dict[str, Any],
+    lent: Mapping[str, Decoder],
+    fitted: Mapping[str, ColumnDecoder],
+    devices: Sequence[Device],
+    shared: bool,
+) -> None:
+    """Add the running decoders of all columns to `running`, in their order."""
+    for name, each in fitted.items():
+        running[name] = lent[name] if name in lent else each.open(devices, shared)

@@ -172,7 +172,8 @@ def test_engines_start_beside_what_their_maker_does_next(gpu, monkeypatch):
     with decoder() as decode:
         made.set()
         check(decode, jpegs(3))
-    assert gpu.samplings == [0x22111100]  # the states of 4:2:0, before the first image
+    # The states of 4:2:0, 4:4:4 and gray, before the first image.
+    assert gpu.samplings == [0x22111100, 0x11111100, 0x11000000]
 
 
 @pytest.mark.parametrize("falls_back", [True, False])

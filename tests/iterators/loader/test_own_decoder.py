@@ -1,6 +1,7 @@
 """A medium that jaxaug does not know, through the Loader: what its decoder may rely on."""
 
 import dataclasses
+import threading
 from collections import Counter
 
 import jax
@@ -129,6 +130,42 @@ def test_a_column_is_decoded_placed_and_given_back():
     assert not any(row.any() for row in rows[10:])
     assert np.concatenate([batch["peak"] for batch in batches])[:10].tolist() == list(range(10))
     assert decoder.calls == {"open": 1, "check": 3, "decode": 3, "release": 3, "close": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class SlowWave(Wave):
+    """One that takes as long to open as the transform takes to be traced."""
+
+    traced: threading.Event = dataclasses.field(default_factory=threading.Event, compare=False)
+    error: Exception | None = None
+
+    def open(self, devices, deterministic):
+        assert self.traced.wait(60)
+        if self.error is not None:
+            raise self.error
+        return super().open(devices, deterministic)
+
+
+@pytest.mark.parametrize("fails", ["nothing", "open", "transform", "both"])
+def test_decoders_open_while_the_transform_is_compiled(fails):
+    decoder = SlowWave(error=OSError("no engines") if fails in ("open", "both") else None)
+
+    def transform(key, sample):
+        decoder.traced.set()
+        if fails in ("transform", "both"):
+            raise ZeroDivisionError("of the transform")
+        return sample
+
+    options = {"sharding": one_device(), "decode": {"wave": decoder}, "transform": transform}
+    if fails == "nothing":
+        with Loader(Waves(4), 4, **options) as loader:
+            assert sorted(next(loader)["index"].tolist()) == [0, 1, 2, 3]
+    else:
+        error = OSError if fails == "open" else ZeroDivisionError
+        with pytest.raises(error, match=r"no engines|of the transform"):
+            Loader(Waves(4), 4, **options)
+    opened = int(fails in ("nothing", "transform"))
+    assert (decoder.calls["open"], decoder.calls["close"]) == (opened, opened)
 
 
 @pytest.mark.parametrize("on_error", ["raise", "mask", "replace"])

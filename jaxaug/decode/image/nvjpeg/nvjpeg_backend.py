@@ -39,7 +39,6 @@ import jax
 import numpy as np
 
 from jaxaug._hardware_queues import warn_if_late
-from jaxaug._nvrtc import is_available
 from jaxaug._typing import Device
 from jaxaug.decode._column import release_nothing
 from jaxaug.decode._types import Encoded
@@ -48,7 +47,7 @@ from jaxaug.decode.image.nvjpeg.batched_decoder import MAX_RUNNING_CALLS, Batche
 from jaxaug.decode.image.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
 from jaxaug.decode.image.nvjpeg.dispatch import (
     HOST,
-    USUAL_SAMPLING,
+    USUAL_SAMPLINGS,
     Batch,
     assign_backends,
     images_for_engines,
@@ -136,7 +135,8 @@ class Gpu:
         )
         self._batched = BatchedDecoder(handle, canvas_shape[2])
         with contextlib.suppress(libnvjpeg.NvjpegError):  # the first batch will tell
-            self._batched.make_states(USUAL_SAMPLING)
+            for sampling in USUAL_SAMPLINGS:
+                self._batched.make_states(sampling)
         self._regions = None
         if resampler is not None:
             self._regions = RegionPool(resampler, _REGIONS, region_bytes, canvas_shape)
@@ -415,7 +415,6 @@ class NvjpegBackend:
         self._instead = instead
         # Imported before threads are, in which the GPUs start: the caller's may import the same.
         cuda.core()
-        is_available()
         threads_per_gpu = max(1, num_threads // (2 * len(devices)))  # others are for the callers
         # Of 16 threads on 16 cores; photographs of 4,000 x 3,000 on an H200 come at 1,517/s with 8,
         # 1,600 with 12, 1,623 with 15. The Loader's own threads and the training need a core, too.
