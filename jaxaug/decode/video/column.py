@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +156,7 @@ class Video(ColumnDecoder):
                 f"{type(column.example).__name__}: frames that are arrays need no decoder."
             )
         import_av()
-        found = _some_codecs(column, self.max_pixels)
+        found = _some_codecs(column, self.max_pixels, self.num_threads)
         planes = [plane_sizes(codec) for codec in found]
         sizes = np.array([luma for luma, _ in planes], np.int32).reshape(-1, 2)
         whole = any(luma == chroma for luma, chroma in planes)
@@ -283,25 +284,33 @@ def _make_backend(video: Video, devices: Sequence[Device]) -> "HostFrames | Nvde
     return HostFrames(video.forms(), threads, devices if video.engines else None)
 
 
-def _some_codecs(column: Column, max_pixels: int) -> list[Codec]:
+def _some_codecs(column: Column, max_pixels: int, num_threads: int | None) -> list[Codec]:
     """Return the codecs of some videos, by what an index tells, else by their first frames."""
-    found: list[Codec] = []
+    found: list[Codec | None] = []
 
     def known(stored: StoredVideos) -> np.ndarray:
         tables = [table_of(each) for each in stored.tables]
         found.extend(table.codec for table in tables if table is not None)
         return np.array([table is not None for table in tables])
 
-    for values in column.sample(_SAMPLED_VIDEOS, known):
-        assert isinstance(values, Encoded)
-        for row in range(len(values.lengths)):
-            with (
-                contextlib.suppress(DecodeError),  # told where the record is read
-                VideoFile(values.view(row), max_pixels) as video,
-            ):
-                color_of(told(video))
-                found.append(told(video))
-    return [codec for codec in found if codec.height * codec.width <= max_pixels]
+    with ThreadPoolExecutor(num_threads or usable_cpus()) as threads:
+        for values in column.sample(_SAMPLED_VIDEOS, known):
+            assert isinstance(values, Encoded)
+            rows = range(len(values.lengths))
+            found += threads.map(partial(_codec_of, values, max_pixels), rows)
+    codecs = [codec for codec in found if codec is not None]
+    return [codec for codec in codecs if codec.height * codec.width <= max_pixels]
+
+
+def _codec_of(values: Encoded, max_pixels: int, row: int) -> Codec | None:
+    """Return the codec of a video, with what its frames tell; None of a bad one."""
+    with (
+        contextlib.suppress(DecodeError),  # told where the record is read
+        VideoFile(values.view(row), max_pixels) as video,
+    ):
+        color_of(told(video))
+        return told(video)
+    return None
 
 
 def _part(seconds: np.ndarray, span: Span | None, row: int) -> tuple[int, int]:

@@ -131,8 +131,9 @@ def test_tables_tell_the_canvas_and_the_chroma_as_first_frames_do(tmp_path, file
         source = VideoFolder(tmp_path)
         reader = RecordReader(source=source, sampler=Sequential(len(source)))
         column = SourceColumn("video", source.read(np.arange(1))["video"], reader, 0)
-        fitted = Video(max_pixels=100_000).fit(column, {})
-        assert (fitted.canvas, fitted.whole_chroma) == (canvas, whole)
+        for threads in (1, 3):
+            fitted = Video(max_pixels=100_000, num_threads=threads).fit(column, {})
+            assert (fitted.canvas, fitted.whole_chroma) == (canvas, whole)
         main(["index", str(tmp_path)])
 
 
