@@ -16,6 +16,10 @@ from jaxaug.decode.video.color import (
     whole_chroma,
 )
 
+# Chroma at the size of luma takes more memory than canvases, of 16 clips of 1,080 lines 2 GB. Clips
+# of more than this, each of which keeps a GPU busy, are converted one after the other.
+_CHROMA_BYTES = 4  # of a pixel
+_MAX_CHROMA = 2**25  # bytes of a clip
 Size = tuple[int, int]
 
 
@@ -44,7 +48,8 @@ def frames_to_rgb(
       uint8[..., H, W, 3].
     """
     given = (luma, chroma, shown, size, color, interlaced)
-    return lax.platform_dependent(*given, cpu=_in_stages, default=_whole)
+    others = _whole if _CHROMA_BYTES * luma.size <= _MAX_CHROMA else sequential_vmap(_whole)
+    return lax.platform_dependent(*given, cpu=_in_stages, default=others)
 
 
 def _whole(

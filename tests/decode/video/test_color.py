@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from jaxaug.decode import decode_video
+from jaxaug.decode.video import convert
 from jaxaug.decode.video.color import to_rgb, whole_chroma
 from jaxaug.decode.video.convert import _whole, frames_to_rgb
 from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, write_planes
@@ -235,3 +236,21 @@ def test_stages_of_a_batch_are_those_of_each_clip(told):
         for function, arguments in ((frames_to_rgb, [each[0] for each in rows]), (batch, rows))
     )
     assert single == several == 4  # the platform, and three stages
+
+
+def test_large_clips_are_converted_on_gpus_one_after_the_other(monkeypatch):
+    """Or the chroma of a batch, as large as luma, would take more memory than its canvases."""
+    luma = np.random.default_rng(0).integers(0, 256, (4, 3, 24, 32), np.uint8)
+    rows = (luma, luma[:, :, None, ::2, ::2].repeat(2, 2), np.ones((4, 3), bool))
+    rows += (np.tile([24, 32], (4, 1)), np.zeros((4, 4), np.int32))
+    monkeypatch.setattr(
+        convert.lax, "platform_dependent", lambda *given, cpu, default: default(*given)
+    )
+    found, bytes_taken = [], []
+    for bound in (2**25, 0):
+        monkeypatch.setattr(convert, "_MAX_CHROMA", bound)
+        made = jax.jit(jax.vmap(lambda *row: frames_to_rgb(*row))).lower(*rows).compile()
+        found.append(made(*rows))
+        bytes_taken.append(made.memory_analysis().temp_size_in_bytes)
+    np.testing.assert_array_equal(*found)
+    assert bytes_taken[0] >= 4 * luma.size > 2 * bytes_taken[1]

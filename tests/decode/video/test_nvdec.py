@@ -373,6 +373,24 @@ def test_a_session_is_kept_for_all_sizes_and_closing_frees_everything(engines, m
     backend.close()  # once more is nothing
 
 
+def test_a_batch_waits_for_canvases_where_others_wait_to_be_read(engines):
+    """Three are decoded at once, and two wait for the compiled call."""
+    backend = on_engines(fitted((16, 16)))
+    try:
+        taken = [backend.take(1) for _ in range(5)]
+        later = []
+        thread = threading.Thread(target=lambda: later.append(backend.take(1)))
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+        for canvases in taken:
+            canvases.release(())
+        thread.join()
+        later[0].release(())
+    finally:
+        backend.close()
+
+
 def test_the_memory_of_surfaces_and_of_known_videos_is_told(engines):
     description = fitted((48, 64))
     backend = on_engines(description)

@@ -50,16 +50,22 @@ class BufferPool:
       canvas_shape: of each row, such as (H, W, channels).
       budget: bytes that all buffers together may take; one buffer is made even if it takes more.
       dtype: of the pixels.
+      max_count: buffers that there may be; None for MAX_BUFFERS.
     """
 
     def __init__(
-        self, ordinal: int, canvas_shape: tuple[int, ...], budget: int, dtype: str = "uint8"
+        self,
+        ordinal: int,
+        canvas_shape: tuple[int, ...],
+        budget: int,
+        dtype: str = "uint8",
+        max_count: int | None = None,
     ):
         self._ordinal = ordinal
         self._canvas_shape = canvas_shape
         self._dtype = dtype
         self._row_bytes = math.prod(canvas_shape) * np.dtype(dtype).itemsize
-        self._max_count = MAX_BUFFERS
+        self._max_count = max_count or MAX_BUFFERS
         self._budget = budget
         self._buffers: list[CanvasBuffer] = []
         self._free: list[CanvasBuffer] = []  # in the order in which they were given back

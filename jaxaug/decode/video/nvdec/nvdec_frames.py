@@ -39,6 +39,9 @@ from jaxaug.decode.video.table import Codec, Table
 # Codecs, depths and kinds of chroma that a thread keeps a session of: each takes some surfaces.
 _MAX_SESSIONS = 3
 _THREADS_PER_ENGINE = 3
+_IN_FLIGHT = 3  # batches: one is begun and one is finished while a third keeps the engines busy
+# Whose canvases there are: two may wait for the compiled call behind the steps of a training.
+_MAX_BATCHES = _IN_FLIGHT + 2
 _END = np.array([-1])  # in place of a packet, behind a run
 Forms = dict[str, jax.ShapeDtypeStruct]
 T = TypeVar("T")
@@ -213,7 +216,7 @@ class NvdecFrames:
       LibraryError, CuvidError, CudaError: the engines cannot be used here.
     """
 
-    in_flight = 3  # one is begun and one is finished while a third keeps the engines busy
+    in_flight = _IN_FLIGHT
 
     def __init__(self, forms: Forms, devices: Sequence[Device], silent: bool = True):
         libnvcuvid.load()
@@ -335,7 +338,9 @@ class _Gpu:
         budget = buffer_budget(int(total)) // len(PLANES)
         self.buffers = {}
         for name in PLANES:
-            self.buffers[name] = BufferPool(self.ordinal, forms[name].shape, budget)
+            self.buffers[name] = BufferPool(
+                self.ordinal, forms[name].shape, budget, max_count=_MAX_BATCHES
+            )
         luma, chroma = (forms[name].shape[-2:] for name in PLANES)
         self._canvases = Canvases((luma[0], luma[1]), (chroma[0], chroma[1]))
         self._local = threading.local()
