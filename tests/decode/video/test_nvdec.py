@@ -373,6 +373,34 @@ def test_a_session_is_kept_for_all_sizes_and_closing_frees_everything(engines, m
     backend.close()  # once more is nothing
 
 
+def test_threads_that_have_a_decoder_take_rows_while_others_are_made(engines, monkeypatch):
+    """The driver makes them one after the other."""
+    description = fitted((48, 64))
+    backend = on_engines(description)
+    decoded, enough, made = [], threading.Event(), engines.cuvidCreateDecoder
+
+    def create(out, info):
+        assert not decoded or enough.wait(20)
+        return made(out, info)
+
+    def decode(row):
+        with VideoFile(memoryview(kind("h264")), MAX_PIXELS) as video:
+            canvases.decode(row, video, np.arange(5))
+        decoded.append(row)
+        if len(decoded) == 5:
+            enough.set()
+
+    monkeypatch.setattr(engines, "cuvidCreateDecoder", create)
+    canvases = backend.take(6)
+    try:
+        canvases.map(decode, range(6))
+        assert canvases.on_engines == 6 and engines.calls["create"] <= 2
+    finally:
+        enough.set()
+        canvases.release(())
+        backend.close()
+
+
 def test_a_batch_waits_for_canvases_where_others_wait_to_be_read(engines):
     """Three are decoded at once, and two wait for the compiled call."""
     backend = on_engines(fitted((16, 16)))

@@ -11,6 +11,7 @@ import math
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, TypeVar
@@ -344,6 +345,8 @@ class _Gpu:
         luma, chroma = (forms[name].shape[-2:] for name in PLANES)
         self._canvases = Canvases((luma[0], luma[1]), (chroma[0], chroma[1]))
         self._local = threading.local()
+        self._rows: deque[tuple[Future[Any], Callable[[int], Any], int]] = deque()
+        self._beginning = threading.Lock()  # held by a thread until it has its first decoder
         self._workers: list[Worker] = []
         count = engine_count() * _THREADS_PER_ENGINE
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="jaxaug-nvdec")
@@ -378,9 +381,43 @@ class _Gpu:
             raise
         return _Part(self, rows, taken)
 
-    def submit(self, function: Callable[[int], T], row: int) -> "Future[T]":
+    def submit(self, function: Callable[[int], Any], row: int) -> "Future[Any]":
         """Call a function in one of the threads."""
-        return self._pool.submit(function, row)
+        future: Future[Any] = Future()
+        self._rows.append((future, function, row))
+        self._pool.submit(self._call_all)
+        return future
+
+    def _call_all(self) -> None:
+        """Call the functions of the rows that wait, until there are none.
+
+        The driver makes one decoder after the other: a thread that has none waits for its turn
+        before it takes a row, so that meanwhile those that have one take more.
+        """
+        if not hasattr(self._local, "begun"):
+            self._beginning.acquire()
+            self._local.begun = False
+        try:
+            while True:
+                self._call(*self._rows.popleft())
+        except IndexError:
+            if not self._local.begun:  # its turn will come again
+                del self._local.begun
+                self._beginning.release()
+
+    def _call(self, future: "Future[Any]", function: Callable[[int], Any], row: int) -> None:
+        try:
+            if future.set_running_or_notify_cancel():
+                future.set_result(function(row))
+        except BaseException as error:
+            future.set_exception(error)
+        self.begun()
+
+    def begun(self) -> None:
+        """Let another thread make its first decoder; this one has done so, or need not."""
+        if not self._local.begun:
+            self._local.begun = True
+            self._beginning.release()
 
     def _compile(self) -> Kernels:
         cuda.set_device(self.ordinal)
@@ -401,6 +438,8 @@ class _Gpu:
     def close(self) -> None:
         """Stop the threads and free everything."""
         self._pool.shutdown(cancel_futures=True)
+        for future, *_ in self._rows:
+            future.cancel()
         with cuda.on_device(self.ordinal):
             for worker in self._workers:
                 worker.close()
@@ -437,6 +476,7 @@ class _Part:
 
     def decode_on_host(self, place: int, video: VideoFile, numbers: np.ndarray) -> Shown:
         """Decode a row in a thread of the GPU, by FFmpeg, and copy its canvases."""
+        self.gpu.begun()
         worker = self.gpu.worker()
         luma, chroma = worker.staging(*(self.gpu.forms[name].shape for name in PLANES))
         shown = write_frames(video, numbers, luma, chroma)
