@@ -17,15 +17,16 @@ def at(plane: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return plane
 
 
-def in_fields(plane: np.ndarray, height: int, columns: np.ndarray) -> np.ndarray:
+def in_fields(plane: np.ndarray, height: int, columns: np.ndarray, siting: int = 0) -> np.ndarray:
     """Chroma of interlaced 4:2:0 at the rows of luma, each of its own field, and at columns.
 
     By ITU-T H.262 figure 6-2 the rows of chroma of a field lie a quarter of the distance of its
     rows of luma below the first of two in the top field, three quarters in the bottom field.
+    That is half a row below the first of two rows of the frame; by `siting` it is none, or one.
     """
     found = np.empty((height, len(columns)))
     for field, below in enumerate((0.25, 0.75)):
-        rows = (np.arange(len(found[field::2])) - below) / 2
+        rows = (np.arange(len(found[field::2])) - below - siting / 4) / 2
         found[field::2] = at(plane[field::2], rows, columns)
     return found
 
@@ -41,7 +42,7 @@ def rgb(
     chroma = chroma.astype(np.float64)
     if interlaced:
         x = (np.arange(width) - (columns + 1) / 2) / 2
-        chroma = np.stack([in_fields(plane, height, x) for plane in chroma])
+        chroma = np.stack([in_fields(plane, height, x, rows) for plane in chroma])
     elif chroma.shape[1:] != luma.shape:
         y = (np.arange(height) - (rows + 1) / 2) / 2
         x = (np.arange(width) - (columns + 1) / 2) / 2

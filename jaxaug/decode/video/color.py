@@ -54,7 +54,7 @@ def whole_chroma(
         return values << _FRACTION
     wide = doubled(values, -1, size[1], 2 * siting[1])
     if interlaced:
-        return doubled_in_fields(wide, size[0])
+        return doubled_in_fields(wide, size[0], siting[0])
     return doubled(wide, -2, size[0], 2 * siting[0])
 
 
@@ -129,16 +129,17 @@ def doubled(values: Plane, axis: int, length: int, siting: Any) -> Plane:
     return xp.reshape(pairs, shape)[(*whole, slice(length))]
 
 
-def doubled_in_fields(values: Plane, length: int) -> Plane:
+def doubled_in_fields(values: Plane, length: int, siting: Any = 0) -> Plane:
     """Return eight times the rows of an interlaced frame, between neighbors of their own field.
 
     Rows are those of the first field and of the second in turn, of values as of pixels. So in a
-    pair of a field's rows a value lies halfway to the upper row in the first field, to the lower
-    one in the second.
+    pair of a field's rows a value in the middle of the frame's rows lies halfway to the upper row
+    in the first field, to the lower one in the second.
 
     Args:
       values: uint16[..., h, w], at most an eighth of what it holds.
       length: rows of the result, 2 h or one less.
+      siting: of rows, see `whole_chroma`.
 
     Example:
       >>> doubled_in_fields(np.array([[0], [80], [8], [80]], np.uint16), 8)[:, 0].tolist()
@@ -150,6 +151,6 @@ def doubled_in_fields(values: Plane, length: int) -> Plane:
         values = xp.concatenate([values, last], -2)
     *whole, rows, columns = values.shape
     pairs = xp.reshape(values, (*whole, rows // 2, 2, columns))
-    siting = np.array([-1, 1]).reshape((1,) * len(whole) + (1, 2, 1))
+    siting = siting + np.array([-1, 1]).reshape((1,) * len(whole) + (1, 2, 1))
     found = doubled(pairs, -3, rows, siting)
     return xp.reshape(found, (*whole, 2 * rows, columns))[..., :length, :]

@@ -88,7 +88,7 @@ def _in_stages(
         return doubled(wide, -2, height, 2 * color[2])
 
     def down_fields(wide: Array) -> Array:
-        return doubled_in_fields(wide, height)
+        return doubled_in_fields(wide, height, color[2])
 
     def convert(frame: tuple[Array, Array, Array, Array | None]) -> Array:
         luma, chroma, shown, interlaced = frame

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jaxaug.decode.video.container import inner_boxes
 from jaxaug.decode.video.references import has_message, length_bytes_of, nal_units
 from jaxaug.decode.video.sequence import Parameters, parameter_sets, read_sequence
-from jaxaug.decode.video.table import Codec
+from jaxaug.decode.video.table import CHROMA_SITES, Codec
 
 _ONE_ENTRY = struct.pack(">I", 1)
 _ENTRY = 8  # bytes of a "stsd" before its first entry
@@ -71,6 +71,13 @@ class Headers(NamedTuple):
         depth = _DEPTHS[sequence.depths]
         full = not depth and int(context.color_range) == _WIDE
         context.pix_fmt = f"yuv{'j' if full else ''}{_FORMS[sequence.chroma]}p{depth}"
+
+    def sited(self, codec: Codec) -> Codec:
+        """Return a codec with the place of chroma, where the headers tell it."""
+        site = CHROMA_SITES.get(self.sequence.chroma_location)
+        if site is None:
+            return codec
+        return dataclasses.replace(codec, chroma_left=site[0], chroma_row=site[1])
 
     def turned(self, codec: Codec, first: bytes | memoryview) -> Codec | None:
         """Return a codec with its rotation; None where the first packet may tell another."""

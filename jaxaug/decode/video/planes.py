@@ -156,7 +156,7 @@ def quarter_turns(rotation: int) -> int:
 def color_of(codec: Codec) -> Color:
     """Return what the planes of a codec mean, once they are upright."""
     halved = codec.pixels.startswith(("yuv420", "yuvj420"))
-    siting = (0, -1 if codec.chroma_left and halved else 0)
+    siting = (codec.chroma_row, -1 if codec.chroma_left else 0) if halved else (0, 0)
     for _ in range(quarter_turns(codec.rotation or 0)):
         siting = (-siting[1], siting[0])
     full_range = codec.pixels in _FULL_RANGE or codec.range == _WIDE
@@ -195,7 +195,7 @@ def fit_planes(planes: Planes, size: Size, whole: bool) -> Planes:
         chroma = ((large + 32) >> 6).astype(np.uint8)
         interlaced = False
     elif interlaced and luma.shape != size:
-        tall = doubled_in_fields(chroma.astype(np.uint16), len(luma))
+        tall = doubled_in_fields(chroma.astype(np.uint16), len(luma), color.rows)
         chroma = ((tall + 4) >> 3).astype(np.uint8)
         interlaced = False
     used = size if whole else (-(-size[0] // 2), -(-size[1] // 2))

@@ -24,6 +24,7 @@ class Parameters(NamedTuple):
       depths: bits of luma and chroma.
       height, width: in pixels, cropped.
       space, full_range: the matrix of colors and their range; None where it is not told.
+      chroma_location: FFmpeg's AVChromaLocation, 0 where it is not told.
       whole: all of it was there.
     """
 
@@ -36,6 +37,7 @@ class Parameters(NamedTuple):
     width: int
     space: int | None
     full_range: bool | None
+    chroma_location: int
     whole: bool
 
 
@@ -121,7 +123,7 @@ def read_sequence(data: bytes) -> tuple[int, Parameters]:
     bits.take(1 + fields)  # fields of macroblocks, direct predictions
     columns, rows = (2 if chroma in (1, 2) else 1), (2 if chroma == 1 else 1) << fields
     left, right, top, bottom = (bits.code() for _ in range(4)) if bits.take(1) else (0, 0, 0, 0)
-    space, full_range = _read_usability(bits) if bits.take(1) else (None, None)
+    space, full_range, location = _read_usability(bits) if bits.take(1) else (None, None, 0)
     return number, Parameters(
         frame_bits=frame_bits,
         fields=fields,
@@ -132,6 +134,7 @@ def read_sequence(data: bytes) -> tuple[int, Parameters]:
         width=width - columns * (left + right),
         space=space,
         full_range=full_range,
+        chroma_location=location,
         whole=bits.whole,
     )
 
@@ -160,9 +163,10 @@ def _skip_scaling(bits: Bits, size: int) -> None:
         last = following or last
 
 
-def _read_usability(bits: Bits) -> tuple[int | None, bool | None]:
-    """Return the matrix and the range of a sequence's colors: section E.1.1."""
+def _read_usability(bits: Bits) -> tuple[int | None, bool | None, int]:
+    """Return the matrix and the range of a sequence's colors, and where chroma lies: E.1.1."""
     space = full_range = None
+    location = 0
     if bits.take(1) and bits.take(8) == _EXTENDED:
         bits.take(32)
     if bits.take(1):
@@ -174,7 +178,8 @@ def _read_usability(bits: Bits) -> tuple[int | None, bool | None]:
             bits.take(16)  # primaries, curve
             space = bits.take(8)
     if bits.take(1):
-        bits.skip(2)  # where chroma lies
+        location = 1 + bits.code()
+        bits.skip(1)  # of the second field
     if bits.take(1):
         bits.take(65)  # the clock
     coders = 0
@@ -186,7 +191,7 @@ def _read_usability(bits: Bits) -> tuple[int | None, bool | None]:
     if bits.take(1):
         bits.take(1)
         bits.skip(6)  # limits of motion, bytes and delays
-    return space, full_range
+    return space, full_range, location
 
 
 def _skip_coder(bits: Bits) -> None:

@@ -16,7 +16,7 @@ from jaxaug.decode.video.mp4_headers import Headers, read_headers
 from jaxaug.decode.video.picture_headers import is_hidden, is_predicted
 from jaxaug.decode.video.references import References
 from jaxaug.decode.video.sample_table import read_samples
-from jaxaug.decode.video.table import NONE, Codec, Table
+from jaxaug.decode.video.table import CHROMA_SITES, NONE, TOP_LEFT, Codec, Table
 from jaxaug.errors import DecodeError
 
 _MAX_PACKETS = 1_000_000  # of a video: nine hours at 30 frames/s
@@ -153,9 +153,10 @@ class VideoFile:
         references = References(table.codec.name, table.codec.extradata)
         message = references.encoder_message(first, "444" in table.codec.pixels)
         mirrored = kind == "mov" and is_mirrored(self._data, stream.id)
-        if mirrored or message:
-            codec = dataclasses.replace(table.codec, mirrored=mirrored, message=message)
-            table = dataclasses.replace(table, codec=codec)
+        codec = dataclasses.replace(table.codec, mirrored=mirrored, message=message)
+        if headers is not None:
+            codec = headers.sited(codec)
+        table = dataclasses.replace(table, codec=codec)
         self.told = headers.turned(table.codec, first) if headers else None
         if packets:  # the container changes them: Matroska may leave out how each of them begins
             self.whole = False
@@ -395,8 +396,18 @@ def _place(data: memoryview, position: int | None, content: bytes) -> int:
     return -1
 
 
+def _chroma_site(context: Any, kind: str) -> tuple[bool, int]:
+    """Return where the chroma of a stream lies, (left, row) of `Codec`."""
+    location = int(getattr(context, "chroma_sample_location", 0))  # PyAV before 19 does not tell
+    if context.name == "dvvideo":  # as FFmpeg has its 4:2:0
+        return CHROMA_SITES[TOP_LEFT]
+    left = context.name in _CHROMA_LEFT or (context.name == "vp9" and kind == "mov")
+    return CHROMA_SITES.get(location, (left, 0))
+
+
 def _codec(context: Any, kind: str, unordered: bool) -> Codec:
     """Return what a stream says of how it is decoded."""
+    left, row = _chroma_site(context, kind)
     try:
         tag = context.codec_tag
     except UnicodeDecodeError:
@@ -410,7 +421,8 @@ def _codec(context: Any, kind: str, unordered: bool) -> Codec:
         pixels=context.pix_fmt or "",
         space=int(context.colorspace),
         range=int(context.color_range),
-        chroma_left=context.name in _CHROMA_LEFT or (context.name == "vp9" and kind == "mov"),
+        chroma_left=left,
+        chroma_row=row,
         unordered=unordered,
     )
 

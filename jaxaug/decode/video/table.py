@@ -15,6 +15,10 @@ from jaxaug._cached import cached_property
 from jaxaug.errors import DecodeError
 
 NONE = np.iinfo(np.int64).min  # of a packet without a time
+# (chroma_left, chroma_row) of `Codec` by FFmpeg's AVChromaLocation, where it is told.
+CHROMA_SITES = {1: (True, 0), 2: (False, 0), 3: (True, -1)}
+CHROMA_SITES |= {4: (False, -1), 5: (True, 1), 6: (False, 1)}
+TOP_LEFT = 3
 _HEAD = struct.Struct("<I")  # the length of the JSON in front of the packets
 _MAX_DELAY = 16  # pictures: max_num_reorder_frames, ITU-T H.264 section E.2.1
 _CODEC_BYTES = ("extradata", "message", "palette")  # of a codec, in hexadecimal
@@ -34,6 +38,7 @@ class Codec:
       rotation: counter-clockwise degrees that make frames upright; None where each of them tells.
       mirrored: frames are mirrored top to bottom before they are turned.
       chroma_left: chroma of half the size lies on the left of two columns, not between them.
+      chroma_row: where it lies among two rows: -1 on the first, 0 between them, 1 on the second.
       unordered: the container has times of decoding alone, and frames come in another order.
       message: NAL unit of an encoder with its own standard, in front of where decoding begins.
       palette: the container's, uint8[256, 4] of (B, G, R, A); empty for none.
@@ -51,6 +56,7 @@ class Codec:
     rotation: int | None = None
     mirrored: bool = False
     chroma_left: bool = False
+    chroma_row: int = 0
     unordered: bool = False
     message: bytes = b""
     palette: bytes = b""

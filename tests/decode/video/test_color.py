@@ -41,9 +41,9 @@ def test_rgb_is_that_of_float64(size, half, matrix, full):
 def test_interlaced_rgb_is_that_of_float64(size):
     """Each field by itself, also where one has a row of chroma more than the other."""
     luma, chroma = planes(size, True)
-    for columns in (-1, 0):
-        expected = reference.rgb(luma, chroma, "709", False, 0, columns, interlaced=True)
-        cb, cr = whole_chroma(chroma, size, (0, columns), interlaced=True)
+    for siting in [(0, -1), (0, 0), (-1, -1), (1, 0)]:
+        expected = reference.rgb(luma, chroma, "709", False, *siting, interlaced=True)
+        cb, cr = whole_chroma(chroma, size, siting, interlaced=True)
         assert np.abs(to_rgb(luma, cb, cr, 1, 0) - expected).max() <= 0.51
 
 
@@ -77,6 +77,26 @@ def test_interlaced_frames_are_within_three_levels_of_swscale(name):
     expected = frame.reformat(format="rgb24", interpolation=EXACT).to_ndarray()
     found = decode_video(kind(name), frames=[11])[0]
     assert np.abs(found.astype(int) - expected).max() <= 3
+
+
+@pytest.mark.parametrize("interlaced", [False, True])
+@pytest.mark.parametrize("place", [1, 2, 3, 5])
+def test_chroma_lies_where_a_stream_says(place, interlaced):
+    """Top left, as videos in BT.2020 have it, at the top, below; swscale sees to it, too."""
+    options = {"x264-params": f"chromaloc={place}" + ":tff=1" * interlaced}
+    container = "mpegts" if interlaced else "mp4"
+    if interlaced and not hasattr(av.CodecContext.create("h264", "r"), "chroma_sample_location"):
+        pytest.skip("this PyAV does not tell it, and headers are read of progressive MP4 alone")
+    data = video(3, interlaced=interlaced, container=container, **options)
+    expected = all_frames(data)[1].reformat(format="rgb24", interpolation=EXACT).to_ndarray()
+    assert np.abs(decode_video(data, frames=[1])[0].astype(int) - expected).max() <= 3
+
+
+@pytest.mark.parametrize("interlaced", [False, True])
+def test_chroma_of_dv_lies_on_the_upper_row(interlaced):
+    data = video(1, (576, 720), codec="dvvideo", container="avi", interlaced=interlaced)
+    expected = all_frames(data)[0].reformat(format="rgb24", interpolation=EXACT).to_ndarray()
+    assert np.abs(decode_video(data, frames=[0])[0].astype(int) - expected).max() <= 3
 
 
 def test_fields_in_pictures_of_their_own_are_no_interlaced_frames():
