@@ -21,6 +21,7 @@ from jaxaug.decode.image.nvjpeg.host_threads import HostThreads
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.cuda import CudaError
 from jaxaug.decode.native.libnvjpeg import NvjpegError
+from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.errors import DecodeError
 from tests.decode.fake_gpu import CANVAS, HostBuffer, HostResampler, check, decoder, turned
 from tests.images import encode, jpegs, picture
@@ -206,6 +207,19 @@ def test_cuda_that_fails_while_the_engines_start(gpu, monkeypatch, falls_back):
                 with pytest.raises(CudaError, match="cudaModuleLoad: OUT"):
                     decode.decode(jpegs(4))
     assert freed == ["nvjpegDestroy"]
+
+
+def test_a_library_that_is_missing_is_told_at_once(gpu, monkeypatch):
+    freed = threading.Event()
+
+    def missing():
+        raise LibraryError("cuda-core is missing")
+
+    monkeypatch.setattr(nvjpeg_backend.cuda, "core", missing)
+    monkeypatch.setattr(nvjpeg_backend.libnvjpeg, "destroy", lambda name, made: freed.set())
+    with pytest.raises(LibraryError, match="cuda-core is missing"):
+        decoder()
+    assert freed.wait(60)
 
 
 class GpuError(enum.IntEnum):

@@ -413,8 +413,7 @@ class NvjpegBackend:
     ):
         warn_if_late()
         self._instead = instead
-        # Imported before threads are, in which the GPUs start: the caller's may import the same.
-        cuda.core()
+        cuda.runtime()  # before other threads import cuda-bindings, too
         threads_per_gpu = max(1, num_threads // (2 * len(devices)))  # others are for the callers
         # Of 16 threads on 16 cores; photographs of 4,000 x 3,000 on an H200 come at 1,517/s with 8,
         # 1,600 with 12, 1,623 with 15. The Loader's own threads and the training need a core, too.
@@ -432,15 +431,17 @@ class NvjpegBackend:
         self._finalizer.atexit = False
 
         self._first_ordinal = devices[0].local_hardware_id or 0
+        imported = self._pool.submit(cuda.core)  # beside the handles: 0.2 s, and 0.5 for each
         with cuda.on_device(self._first_ordinal):
             for device in devices:
                 cuda.set_device(device.local_hardware_id or 0)
                 handle = _make_handle(deterministic)
                 # Beside what the caller does until the first batch: a Loader compiles.
                 start = functools.partial(
-                    _start, device, handle, canvas_shape, threads_per_gpu, num_helpers
+                    _start, imported, device, handle, canvas_shape, threads_per_gpu, num_helpers
                 )
                 self._starts.append(self._pool.submit(start))
+        imported.result()
 
     @functools.cached_property
     def _gpus(self) -> list[Gpu]:
@@ -556,9 +557,10 @@ class NvjpegBackend:
             self._instead.close()
 
 
-def _start(device: Device, handle: Any, *arguments: Any) -> Gpu:
+def _start(imported: Future[Any], device: Device, handle: Any, *arguments: Any) -> Gpu:
     """Return a GPU, which has the handle then; without it the handle is freed."""
     try:
+        imported.result()
         return Gpu(device, handle, *arguments)
     except BaseException:
         with cuda.on_device(device.local_hardware_id or 0):
