@@ -3,11 +3,7 @@
 import collections
 import itertools
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
 import threading
 import time
 import warnings
@@ -26,6 +22,7 @@ from jaxaug.iterators.loader import agreement as agreement_module
 from jaxaug.iterators.loader.agreement import Peers, differences, flatten, name_processes, peers_of
 from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
+from tests.iterators.forked import forks, free_port
 from tests.iterators.loaders import one_device
 
 
@@ -474,40 +471,30 @@ if rank != 1:
 """
 
 
-def launch(count, scenarios):
+def launch(run, count, scenarios):
     """The results of the scenarios on each of `count` processes."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
     code = WORKER + scenarios + 'print("RESULTS", json.dumps(results), flush=True)\n'
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(port), str(count), str(rank)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ,
-        )
-        for rank in range(count)
-    ]
-    try:
-        outputs = [worker.communicate(timeout=300) for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    lines = [[li for li in out.splitlines() if li.startswith("RESULTS ")] for out, _ in outputs]
-    assert all(lines), "\n".join(err[-2000:] for _, err in outputs)
+    port = free_port()
+    ends = run(code, [(port, count, rank) for rank in range(count)])
+    lines = [[li for li in end.out.splitlines() if li.startswith("RESULTS ")] for end in ends]
+    assert all(lines), "\n".join(end.error[-2000:] for end in ends)
     return [json.loads(line[0].removeprefix("RESULTS ")) for line in lines]
 
 
 @pytest.fixture(scope="module")
-def pair():
-    return launch(2, PAIR)
+def run():
+    with forks() as run:
+        yield run
 
 
 @pytest.fixture(scope="module")
-def triple():
-    return launch(3, TRIPLE)
+def pair(run):
+    return launch(run, 2, PAIR)
+
+
+@pytest.fixture(scope="module")
+def triple(run):
+    return launch(run, 3, TRIPLE)
 
 
 def errors_of(results, name, within=30.0):
