@@ -125,6 +125,7 @@ def test_batches_are_those_without_keep(keep, on_error, last_batch, count):
     assert records == N - len(BAD) or last_batch == "drop"
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("side", [40, 140])  # images at once, and one after the other
 def test_a_chain_with_mixing_gives_the_same_bits(keep, side):
     chain = augment.Compose(
@@ -156,8 +157,8 @@ def runs(monkeypatch):
     return launched
 
 
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("position", [0, 5])
+@pytest.mark.bits
+@pytest.mark.parametrize("count, position", [(1, 5), (2, 0)])
 @pytest.mark.filterwarnings("ignore:.*could not be decoded")
 def test_several_batches_a_call_are_those_of_one(keep, runs, count, position):
     chain = augment.Compose([augment.RandomCrop(24), augment.ColorJitter(0.4), augment.ToFloat()])
@@ -182,6 +183,7 @@ def test_several_batches_a_call_are_those_of_one(keep, runs, count, position):
     assert {1, 3} == set(runs)
 
 
+@pytest.mark.bits
 def test_several_batches_a_call_are_read_ahead_and_drawn_twice(keep, runs):
     source = Distant(jpegs(N))
     order = Weighted(np.arange(N) % 5 + 1, seed=1)
@@ -239,6 +241,7 @@ def test_a_resume_in_the_middle_gives_the_same(keep, position):
     assert_same_batches(source, keep, state=state, **options)
 
 
+@pytest.mark.bits
 def test_records_that_are_drawn_twice_have_their_positions_keys(keep):
     weights = np.arange(N) % 5
     source = InMemory(jpegs(N), {"label": np.arange(N)})
@@ -398,6 +401,7 @@ def test_images_of_different_sizes_are_those_without_keep(keep, count, small_til
     assert records == N - 1
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("keep", ["device", "host"], indirect=True)
 def test_a_resume_in_a_run_gives_the_same_of_different_sizes(keep, runs, small_tiles):
     source = InMemory(varied(), {"label": np.arange(N)})

@@ -11,6 +11,8 @@ from jaxaug.iterators import InMemory, Loader
 from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
 
+pytestmark = pytest.mark.bits
+
 CLASSES = 5
 ROWS = 14  # the last batch has 2 records, or 14, and 2 rows of padding
 

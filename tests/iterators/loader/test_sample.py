@@ -25,6 +25,7 @@ def chain():
     )
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("devices, mixes", [(1, False), (4, True)])
 def test_a_sample_is_bit_equal_to_the_row_of_the_batch(images, devices, mixes):
     source = InMemory(images, {"label": np.arange(N)})

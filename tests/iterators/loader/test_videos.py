@@ -86,6 +86,7 @@ def test_a_clip_is_the_frames_that_it_names(folder):
         assert entries["label"] == source.labels[index]
 
 
+@pytest.mark.bits
 def test_the_same_clips_for_any_batch_size_devices_and_resume(folder):
     source = VideoFolder(folder)
     expected, _ = clips(source)
