@@ -98,8 +98,9 @@ class ColumnDecoder:
     """Turns a column of a source into entries of a sample.
 
     A decoder is a frozen dataclass. The Loader calls `fit` once, which settles what depends on the
-    data, then `open`, which starts threads and takes memory where there are any. Most decoders need
-    neither, and have `forms`, `decode_rows` and maybe `place` alone.
+    data, then `open`, which starts threads and takes memory where there are any, in another thread
+    while it compiles its transform. Most decoders need neither, and have `forms`, `decode_rows` and
+    maybe `place` alone.
 
     Attributes:
       on_device: names of `forms` whose arrays are on the devices already.
