@@ -360,7 +360,7 @@ def test_threads_start_beside_what_their_maker_does_next(engines, monkeypatch):
 
 
 def test_a_session_is_kept_for_all_sizes_and_closing_frees_everything(engines, monkeypatch):
-    monkeypatch.setattr(nvdec_frames, "_THREADS_PER_ENGINE", 1)
+    monkeypatch.setattr(nvdec_frames, "_AT_ONCE", 1)
     engines.engines = 1
     description = fitted((32, 32), frames=2)
     files = [video(6, size) for size in ((96, 128), (48, 64), (64, 48), (48, 64), (96, 128))]
@@ -401,11 +401,14 @@ def test_threads_that_have_a_decoder_take_rows_while_others_are_made(engines, mo
         backend.close()
 
 
-def test_a_batch_waits_for_canvases_where_others_wait_to_be_read(engines):
-    """Three are decoded at once, and two wait for the compiled call."""
-    backend = on_engines(fitted((16, 16)))
+@pytest.mark.parametrize("canvas, in_flight", [((16, 16), 3), ((1080, 1920), 2)])
+def test_a_batch_waits_for_canvases_where_others_wait_to_be_read(engines, canvas, in_flight):
+    """Three are decoded at once, or two of large frames, and two wait for the compiled call."""
+    backend = on_engines(fitted(canvas))
     try:
-        taken = [backend.take(1) for _ in range(5)]
+        assert backend.in_flight == in_flight
+        assert backend._gpus[0]._pool._max_workers == engines.engines * in_flight
+        taken = [backend.take(1) for _ in range(in_flight + 2)]
         later = []
         thread = threading.Thread(target=lambda: later.append(backend.take(1)))
         thread.start()
