@@ -1,11 +1,12 @@
 """A plugin of pytest for the examples of docstrings: a transform that is called is one program.
 
 Eagerly it is some hundred of them, most of the processor time of an example. Eager calls are what
-`tests/augment` makes. Where an example shows nothing but the shape that comes out, the transform is
+`tests/augment` makes. Where an example shows nothing but the shapes that come out, the transform is
 traced: the laws compile every one.
 """
 
 import functools
+import itertools
 import re
 
 import jax
@@ -13,7 +14,10 @@ import pytest
 
 from jaxaug import augment
 
-SHAPE_OF_A_CALL = re.compile(r"^(\w[\w.]*\(.*\)\(.*\).*)\.shape\n")
+CALL = r"\w[\w.]*\(.*\)\(.*\)"  # of what has been built
+SHAPE_OF_A_CALL = re.compile(rf"^({CALL}.*)\.shape\n")
+RESULT_OF_A_CALL = re.compile(rf"^(\w+) = ({CALL})\n")
+SHAPES = re.compile(r'(\w+\["\w+"\]\.shape(, |\n))+')
 
 
 def one_program(call):
@@ -36,8 +40,14 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    traced = r"__import__('jax').eval_shape(lambda: \1).shape\n"
+    trace = "__import__('jax').eval_shape"
     for item in items:
         if isinstance(item, pytest.DoctestItem):
-            for example in item.dtest.examples:
+            examples = item.dtest.examples
+            for example in examples:
+                traced = rf"{trace}(lambda: \1).shape\n"
                 example.source = SHAPE_OF_A_CALL.sub(traced, example.source)
+            for example, shown in itertools.pairwise(examples):
+                if SHAPES.fullmatch(shown.source):
+                    traced = rf"\1 = {trace}(lambda: \2)\n"
+                    example.source = RESULT_OF_A_CALL.sub(traced, example.source)

@@ -65,7 +65,6 @@ def mesh(kind, *shape):
 
 LAYOUTS = {
     "batch 64, 1 device": (64, lambda: batch_sharding(DEVICES[:1])),
-    "batch 32, 8 devices": (32, lambda: batch_sharding(DEVICES)),
     "batch 64, 8 devices, Auto": (64, lambda: NamedSharding(mesh(AxisType.Auto, 8), P("data"))),
     "batch 64, 8 devices, Explicit": (
         64,
