@@ -87,11 +87,11 @@ class Displacement(NamedTuple):
         if x.ndim == 2 and x.shape[0] == 1 and y.shape[1] == 1:  # one axis after the other
 
             def separably(field: Array) -> Array:
-                lines = _mixed(_take(field, top[:, 0]), _take(field, bottom[:, 0]), along_y)
-                lines = barrier_on_cpu(lines)
                 # By rows, too: of columns alone XLA's CPU backend makes a transposed array.
-                line = jnp.arange(len(y), dtype=jnp.int32)[:, None]
-                return _mixed(_take(lines, line, left), _take(lines, line, right), along_x)
+                row = jnp.arange(rows, dtype=jnp.int32)[:, None]
+                lines = _mixed(_take(field, row, left), _take(field, row, right), along_x)
+                lines = barrier_on_cpu(lines)
+                return _mixed(_take(lines, top[:, 0]), _take(lines, bottom[:, 0]), along_y)
 
             return separably(self.dx), separably(self.dy)
 
