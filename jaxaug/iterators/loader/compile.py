@@ -198,7 +198,9 @@ def compile_rows(
         check_vma=False,
     )
     with no_mesh(), jax.disable_jit(False):
-        compiled = jax.jit(mapped, donate_argnums=donate).lower(*shapes).compile()
+        # Kept, or the memory of one that is not read would not be written to.
+        jitted = jax.jit(mapped, donate_argnums=donate, keep_unused=donate is not None)
+        compiled = jitted.lower(*shapes).compile()
     return jax.disable_jit(False)(compiled)
 
 

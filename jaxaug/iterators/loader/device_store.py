@@ -9,6 +9,7 @@ must not launch one: two devices that meet two programs in different orders wait
 """
 
 import functools
+import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,8 @@ _FUSES = "cpu"  # where no barrier holds: a gather in the same call would be fus
 
 # Whose words go to the device together: XLA takes 2 s for a program that gives 256 arrays.
 _MAX_CALLS = 16
+# Of rows that are gathered for several calls at once on CPUs, so that they stay in the cache.
+_GATHERED_BYTES = 2**24
 
 
 class DeviceStore(RecordStore):
@@ -88,31 +91,21 @@ class DeviceStore(RecordStore):
             length, devices=self._devices, slots=slots, tiles=list(filter(None, tiles))
         )
         shapes = self._record_shapes(slots, tiles)
-        size = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(shapes))
+        size = _size(shapes)
         free = free_bytes(layout.devices)
         check_space(keep, size, records, free, where=" on each device", share=share)
         self.nbytes = size * self._devices
         self._numbers = 1 + sum(each is not None for each in self._tilings)
         self._held = jax.tree.map(self._split_shape, shapes)
         self._firsts: Array | None = None  # a copy of those of the places, once it is needed
+        self._taken: Any = None  # rows of the last calls on CPUs, whose memory is used again
         self._write_compiled = self._compile_write(count)
         counts = {count, count * self.run}
         self._take_compiled = {rows: self._compile_take(rows) for rows in counts}
-        self._take_kept = None
         self.is_light = self._devices == 1
         if self.is_light:
-            words = self._rows.shapes(count * self.run)["words"]
-            self._words, self._words_compiled = self._compile_words(words)
-            kept = (self._held, _uint32(*self._places.firsts.shape), words)
-            if layout.devices[0].platform == _FUSES:
-                self._take_kept = self._compile_take_kept(kept)
-            else:
-                self.gather = RowGather(self._kept_rows, kept)
-        with no_mesh(), jax.disable_jit(False):
-            self._records: Any = jax.jit(
-                lambda: jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), self._held),
-                out_shardings=layout.split,
-            )()
+            self._compile_kept(count * self.run, layout.devices[0].platform)
+        self._records: Any = self._new_arrays(self._held)
 
     def has(self, indices: np.ndarray) -> np.ndarray:
         """Return bool[n], the records for which there was room."""
@@ -135,32 +128,55 @@ class DeviceStore(RecordStore):
     def launch_each(self, read: ReadBatch, call: Callable[..., Any]) -> Iterator[Any]:
         if not self.is_light:  # rows of other devices move as the host plans it
             return super().launch_each(read, call)
-        words = self._words_by_call(read)
-        if self._take_kept is None:
-            return (self._with_records(call, each) for each in words)
-        return (call(*self._with_records(self._take_kept, each)) for each in words)
+        several = self._words_of_calls(read)
+        if self.gather is not None:
+            each = [words for part in several for words in self._split_words(part)]
+            launched = (self._with_records(call, words) for words in each)
+        else:
+            launched = (call(*rows) for part in several for rows in self._take_kept(part))
+        return itertools.islice(launched, len(read.indices))
 
-    def _words_by_call(self, read: ReadBatch) -> list[Array]:
-        """Return the words of kept records int64[calls, n], on the device.
+    def _words_of_calls(self, read: ReadBatch) -> list[Array]:
+        """Return the words of kept records int64[calls, n] on the device, of several calls in each.
 
-        All calls together take hardly longer than one, in NumPy, on the way and there.
+        They take hardly longer than those of one, in NumPy, on the way and there.
         """
         indices = read.indices.reshape(-1)
         words = self._rows.words(read.span.epoch, read.positions.reshape(-1), indices)
         most = self._words.shape[0]
-        parts: list[Array] = []
-        for start in range(0, len(words), most):
-            part = np.zeros(self._words.shape, np.uint32)
-            part[: len(words) - start] = words[start : start + most]
-            parts += self._words_compiled(jax.device_put(part, self._layout.split))
-        return parts[: len(read.indices)]
+        padded = np.zeros((-(-len(words) // most) * most, words.shape[1]), np.uint32)
+        padded[: len(words)] = words
+        return [
+            jax.device_put(padded[start : start + most], self._layout.split)
+            for start in range(0, len(words), most)
+        ]
 
-    def _with_records(self, call: Callable[..., Any], words: Array) -> Any:
-        """Return what a call gives that takes what `_kept_rows` does."""
+    def _take_kept(self, words: Array) -> list[Any]:
+        """Return what `take` gives of kept records, of several calls by their words.
+
+        They lie in the memory of those before, of which all calls must have been launched: new
+        memory takes longer than the gather, as the system fills it with zeros page by page.
+        """
+        spare, self._taken = self._taken, None
+        if spare is None:
+            spare = self._new_arrays(self._taken_shapes)
+        self._taken = self._with_records(self._take_kept_compiled, words, spare)
+        return self._taken
+
+    def _with_records(self, call: Callable[..., Any], *rest: Any) -> Any:
+        """Return what a call gives that takes what `_kept_rows` does, and maybe more."""
         with self._launching:
             if self._firsts is None:
                 self._firsts = jax.device_put(self._places.firsts, self._layout.split)
-            return call(self._records, self._firsts, words)
+            return call(self._records, self._firsts, *rest)
+
+    def _new_arrays(self, shapes: Any) -> Any:
+        """Return arrays of zeros, of which each device has a share."""
+        with no_mesh(), jax.disable_jit(False):
+            return jax.jit(
+                lambda: jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), shapes),
+                out_shardings=self._layout.split,
+            )()
 
     def _packed_names(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> np.ndarray:
         names = self._rows.names(read, indices, valid)
@@ -201,7 +217,7 @@ class DeviceStore(RecordStore):
 
     def close(self) -> None:
         with self._launching:
-            self._records = self._firsts = None
+            self._records = self._firsts = self._taken = None
 
     def write(self, rows: dict[str, Any], indices: np.ndarray) -> Array:
         host, device = self._rows.split(rows)
@@ -273,21 +289,34 @@ class DeviceStore(RecordStore):
         host = self._packing.unpack(packed) | self._rows.kept_names(words)
         return self._rows.join(host, device)
 
-    def _compile_words(self, shape: jax.ShapeDtypeStruct) -> tuple[Any, Callable[..., Any]]:
-        """Return the shape of the words of several calls, and words -> those of each call."""
-        calls = min(max(1, MAX_POSITIONS // shape.shape[0]), _MAX_CALLS)
-        words = _uint32(calls * shape.shape[0], *shape.shape[1:])
+    def _compile_kept(self, count: int, platform: str) -> None:
+        """Compile what gives several calls of `count` kept rows what each of them takes."""
+        shape = self._rows.shapes(count)["words"]
+        firsts = _uint32(*self._places.firsts.shape)
+        rows = self._shapes(count)
+        calls = min(max(1, MAX_POSITIONS // count), _MAX_CALLS)
+        if platform == _FUSES:
+            most = max(1, _GATHERED_BYTES // _size(rows))
+            calls = -(-calls // -(-calls // most))  # in equal parts
+        self._words = _uint32(calls * count, *shape.shape[1:])
         split = functools.partial(jax.numpy.split, indices_or_sections=calls)
-        return words, compile_rows(split, self._layout, (words,))
+        if platform != _FUSES:
+            self.gather = RowGather(self._kept_rows, (self._held, firsts, shape))
+            self._split_words = compile_rows(split, self._layout, (self._words,))
+            return
 
-    def _compile_take_kept(self, shapes: tuple[Any, ...]) -> Callable[..., Any]:
-        """Return a function of what `_kept_rows` takes that gives what `take` gives."""
+        def take(records: Any, firsts: Array, words: Array, taken: Any) -> list[Any]:
+            del taken  # its memory alone is used
+            return [self._packed_rows(records, firsts, each) for each in split(words)]
 
-        def take(*arrays: Any) -> Any:
-            host, device = self._rows.split(self._kept_rows(*arrays))
-            return device, self._packing.pack_on_device(host)
+        self._taken_shapes = [rows] * calls
+        shapes = (self._held, firsts, self._words, self._taken_shapes)
+        self._take_kept_compiled = compile_rows(take, self._layout, shapes, donate=3)
 
-        return compile_rows(take, self._layout, shapes)
+    def _packed_rows(self, records: Any, firsts: Array, words: Array) -> Any:
+        """Return `_kept_rows` as `take` does."""
+        host, device = self._rows.split(self._kept_rows(records, firsts, words))
+        return device, self._packing.pack_on_device(host)
 
     def _compile_send(self, capacity: int) -> Callable[..., Any]:
         """Return (records, slots) -> for each receiver the rows that the devices send to it."""
@@ -404,6 +433,12 @@ def _named(rows: Any, names: Array) -> Any:
     """Return rows with their names, whose bytes are zeros."""
     device, packed = rows
     return device, [packed[0] | names, *packed[1:]]
+
+
+def _size(shapes: Any) -> int:
+    """Return the bytes of arrays of these shapes."""
+    leaves = jax.tree.leaves(shapes)
+    return sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in leaves)
 
 
 def _uint32(*shape: int) -> jax.ShapeDtypeStruct:

@@ -415,6 +415,27 @@ def test_a_resume_in_a_run_gives_the_same_of_different_sizes(keep, runs, small_t
     assert 3 in runs
 
 
+def test_rows_are_gathered_for_several_calls_in_the_same_memory(monkeypatch):
+    """On CPUs, three batches of two at a time; the last of an epoch alone."""
+    monkeypatch.setattr(device_store, "_GATHERED_BYTES", 3 * 2 * 1300)
+    monkeypatch.setattr(device_store, "MAX_POSITIONS", 6)
+    taken = []
+    take = device_store.DeviceStore._take_kept
+
+    def noted(self, words):
+        calls = take(self, words)
+        taken.append([leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(calls)])
+        return calls
+
+    monkeypatch.setattr(device_store.DeviceStore, "_take_kept", noted)
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 20, 20, 3), np.uint8)
+    source = InMemory(pixels, {"label": np.arange(20)})
+    options = {"sharding": devices(1), "batch_size": 2, "transform": jitter}
+    assert_same_batches(source, "device", count=50, **options)
+    assert 12 <= len(taken) < 20
+    assert all(each == taken[0] and len(each) == 6 for each in taken)
+
+
 @pytest.mark.parametrize("share", ["device", "device:0.5"])
 @pytest.mark.parametrize("images", [lambda: jpegs(N), varied])
 def test_a_call_that_gathers_its_rows_gives_the_same(share, images, runs, small_tiles, monkeypatch):
