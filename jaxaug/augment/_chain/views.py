@@ -54,7 +54,8 @@ class MultiView:
     def __post_init__(self):
         rows = self.views
         if isinstance(rows, Mapping):
-            rows = [(name, *view) for name, view in rows.items()]
+            pairs = (list, tuple)
+            rows = [(name, *(v if isinstance(v, pairs) else [v])) for name, v in rows.items()]
         listed = isinstance(rows, (list, tuple)) and len(rows) > 0
         if not listed or not all(
             isinstance(row, (list, tuple)) and len(row) == 3 and isinstance(row[0], str)

@@ -254,6 +254,8 @@ def test_arguments_of_views():
     crop = augment.RandomResizedCrop(8)
     with pytest.raises(ValueError, match=r"`views` must be \{name: \(chain, count\)\}"):
         augment.MultiView([crop])
+    with pytest.raises(ValueError, match=r"`views` must be \{name: \(chain, count\)\}"):
+        augment.MultiView({"a": crop})
     with pytest.raises(ValueError, match=r"`views\['a'\]\[1\]` must be an int of at least 1"):
         augment.MultiView({"a": (crop, 0)})
     with pytest.raises(TypeError, match="holds the class RandomResizedCrop"):
