@@ -253,15 +253,17 @@ class DiskStore(HostStore):
     ):
         self._directory = directory
         self._source = source
+        self._stamps = np.zeros(len(source), np.uint32)  # 0 where none was taken
         super().__init__(rows, len(source), layout, expected=expected)
 
     def find(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         kept, bad = super().find(indices)
         unknown = np.unique(indices[(indices != PADDING) & ~kept & ~bad])
-        unknown = unknown[self._checksums[unknown] != 0]
         if not unknown.size:
             return kept, bad
-        self._state[unknown[self._checksums[unknown] == self._checksums_of(unknown)]] = KEPT
+        self._take_stamps(unknown)
+        written = unknown[self._checksums[unknown] != 0]
+        self._state[written[self._checksums[written] == self._checksums_of(written)]] = KEPT
         return super().find(indices)
 
     def has_for_run(self, indices: np.ndarray) -> np.ndarray:
@@ -284,8 +286,18 @@ class DiskStore(HostStore):
 
     def _checksums_of(self, indices: np.ndarray) -> list[int]:
         """Return the checksums of records and of their stamps in the source, which are not 0."""
-        stamps = stamps_of(self._source, indices)
-        return list(map(self._checksum, indices.tolist(), stamps.tolist()))
+        self._take_stamps(indices)
+        return list(map(self._checksum, indices.tolist(), self._stamps[indices].tolist()))
+
+    def _take_stamps(self, indices: np.ndarray) -> None:
+        """Take the stamps of records that have none.
+
+        It is done before they are read: one that changes between its read and its write has the
+        stamp of what was read, or of what was there before.
+        """
+        new = indices[self._stamps[indices] == 0]
+        if new.size:
+            self._stamps[new] = stamps_of(self._source, new)
 
     def _checksum(self, index: int, checksum: int) -> int:
         full = [None if each.tight else each.rows[index : index + 1] for each in self._slots]

@@ -17,7 +17,7 @@ import pytest
 
 import jaxaug
 from jaxaug import Loader, augment
-from jaxaug.decode import ColumnDecoder, Image, Ragged, Tokenized, Video
+from jaxaug.decode import ColumnDecoder, Image, Ragged, Tokenized, Video, decode_image
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import (
     Arrays,
@@ -652,6 +652,27 @@ def test_files_that_changed_are_decoded_again(keep, kind, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, after, batches(None))
     entry = "mask" if kind.endswith("masks") else "image"
     assert (after[1][entry] != before[1][entry]).any()
+
+
+@pytest.mark.parametrize("keep", ["disk"], indirect=True)
+def test_a_file_that_changes_behind_its_read_is_decoded_again(keep, tmp_path):
+    """Before its row is written: the row must not have the stamp of the new file."""
+    (tmp_path / "a").mkdir()
+    path = tmp_path / "a" / "0.png"
+    path.write_bytes(encode(picture(0, 24, 32), "PNG"))
+
+    class Changing(ImageFolder):
+        def read(self, indices):
+            found = super().read(indices)
+            path.write_bytes(encode(picture(next(versions), 24, 32), "PNG"))
+            return found
+
+    versions = itertools.count(1)
+    options = {"sharding": devices(1), "decode": Image(canvas=(24, 32)), "epochs": 1}
+    for kind in (Changing, ImageFolder):
+        with Loader(kind(tmp_path / "a", classes=["."]), 1, keep=keep, **options) as loader:
+            (batch,) = loader
+    np.testing.assert_array_equal(batch["image"][0], decode_image(path.read_bytes()))
 
 
 def _changing(kind, tmp_path):
