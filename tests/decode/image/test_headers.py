@@ -91,17 +91,23 @@ def test_a_batch_reads_as_its_files_one_by_one():
 def test_few_jpegs_are_read_one_by_one(monkeypatch):
     """And give what all at once do: every column, of the good and of the bad."""
     exif = [
-        exif_segment(value, order, long) for value in range(10) for order in "<>" for long in (0, 1)
+        exif_segment(value, order, long)
+        for value in range(10)
+        for order in "<>"
+        for long in (False, True)
     ]
     files = [*JPEGS.values(), *(insert(PLAIN, each) for each in exif)]
+    longer = [insert(PLAIN, segment(0xE2, bytes(60_000)) * parts) for parts in (1, 3, 5)]
     files += [PLAIN[:length] for length in range(0, len(PLAIN), 9)] + [
         PLAIN + bytes(9),
         insert(PLAIN, b"rubbish"),
+        *longer,
     ]
     together = check(*files)
     usual = [
         file for name, file in JPEGS.items() if not name.startswith(("lossless", "arithmetic"))
     ]
+    usual += longer[:2]  # of a longer header not all is copied
     assert len(files) > parse_headers._MAX_LOOPED_JPEGS >= 8
     few = [check(*files[first : first + 8]) for first in range(0, len(files), 8)]
     for name, column in together._asdict().items():

@@ -12,7 +12,7 @@ from jaxaug.decode.image.deep import read as deep
 from jaxaug.decode.image.deep.tiff_alike import Alike
 from jaxaug.decode.image.form import COLORS, USUAL, PixelForm
 from jaxaug.decode.image.orientation import upright_size
-from jaxaug.decode.image.parse.jpeg import JpegColumns, check_jpeg, check_jpegs
+from jaxaug.decode.image.parse.jpeg import JpegColumns, check_jpegs, check_usual_jpeg
 from jaxaug.decode.image.parse.jpeg_rules import LOSSLESS
 from jaxaug.decode.image.parse.memory_windows import read_windows
 from jaxaug.decode.image.parse.other_formats import (
@@ -98,6 +98,27 @@ class Headers(NamedTuple):
         return upright_size(self.height, self.width, self.orientation)
 
 
+# A row of `Headers` but for reason and layout, and that of a bad image.
+_RECORD = np.dtype(
+    [
+        ("kind", np.uint8),
+        ("height", np.int32),
+        ("width", np.int32),
+        ("orientation", np.uint8),
+        ("coding", np.uint8),
+        ("precision", np.uint8),
+        ("components", np.uint8),
+        ("scan_components", np.uint8),
+        ("sampling", np.uint32),
+        ("color", np.uint8),
+        ("scan_offset", np.int64),
+        ("plain", np.uint8),
+    ],
+    align=True,
+)
+_NO_HEADER = (BAD, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
 def read_headers(
     encoded: Encoded,
     max_pixels: int = MAX_PIXELS,
@@ -132,47 +153,34 @@ def read_headers(
     encoded = encoded.checked()
     starts = encoded.addresses.astype(np.int64)
     stops = starts + encoded.lengths.astype(np.int64)
-    headers = _blank(starts.size)
     max_scanned = _MAX_SCANS * max(max_pixels, MAX_PIXELS)
-    rows = np.arange(starts.size)
     if starts.size <= _MAX_LOOPED_JPEGS:
-        files = zip(rows.tolist(), starts.tolist(), stops.tolist())
-        left = [
-            row
-            for row, start, stop in files
-            if not _read_jpeg(
-                headers,
-                row,
-                memory_view(start, stop - start),
-                start,
-                max_scanned=max_scanned,
-                truncated=truncated,
-            )
-        ]
-        rows = np.array(left, np.int64)
+        headers, rows = _read_usual_jpegs(starts, stops, max_scanned)
+    else:
+        headers = _as_headers(np.zeros(starts.size, _RECORD))
+        headers.orientation[:] = 1
+        rows = np.arange(starts.size)
     if rows.size:
         _read_jpegs(headers, starts, stops, rows=rows, max_scanned=max_scanned, truncated=truncated)
     if not form.is_usual:
         _refuse_jpegs(headers, form)
-    deep_jpegs = (headers.kind == JPEG) & (headers.precision != 8)
-    for row in deep_jpegs.nonzero()[0].tolist():
-        _take_deep_jpeg(headers, row, form, max_pixels)
-    others = headers.kind == BAD
-    if np.count_nonzero(others):
-        _read_others(headers, encoded, others, max_pixels, form)
+
+    usual = (headers.kind == JPEG) & (headers.precision == 8)
+    if np.count_nonzero(usual) < starts.size:
+        for row in ((headers.kind == JPEG) & ~usual).nonzero()[0].tolist():
+            _take_deep_jpeg(headers, row, form, max_pixels)
+        _read_others(headers, encoded, headers.kind == BAD, max_pixels, form)
     return limit_pixels(headers, max_pixels)
 
 
 def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
     """Return the headers with every image of more than `max_pixels` bad, in new columns."""
-    pixels = headers.height.astype(np.int64) * headers.width
-    rows = (pixels > max_pixels).nonzero()[0].tolist()
-    rows = [row for row in rows if headers.kind[row] != BAD]
-    if rows:
-        headers = headers._replace(
-            kind=headers.kind.copy(),
-            reason=headers.reason.copy(),
-        )
+    pixels = np.multiply(headers.height, headers.width, dtype=np.int64)
+    too_large = pixels > max_pixels
+    if not np.count_nonzero(too_large):
+        return headers
+    rows = (too_large & (headers.kind != BAD)).nonzero()[0].tolist()
+    headers = headers._replace(kind=headers.kind.copy(), reason=headers.reason.copy())
     for row in rows:
         size = (int(headers.height[row]), int(headers.width[row]))
         _refuse_large(headers, row, size, max_pixels)
@@ -189,26 +197,24 @@ def no_layouts(count: int) -> np.ndarray:
     return np.broadcast_to(_NO_LAYOUT, count)
 
 
-def _read_jpeg(
-    headers: Headers, row: int, data: memoryview, start: int, *, max_scanned: int, truncated: str
-) -> bool:
-    """Read the file of a row, at the address `start`.
+def _read_usual_jpegs(
+    starts: np.ndarray, stops: np.ndarray, max_scanned: int
+) -> tuple[Headers, np.ndarray]:
+    """Read the good JPEGs of the usual form, one by one.
 
     Returns:
-      False if it is no JPEG, or if `_read_jpegs` must read it.
+      The headers, and the other rows, int64[k].
     """
-    is_jpeg = data[:2] == b"\xff\xd8"
-    found = check_jpeg(data, start, max_scanned, truncated) if is_jpeg else None
-    if found is None:
-        return False
-
-    fields, fault = found
-    headers.kind[row] = JPEG
-    for name, value in zip(JpegColumns._fields, fields):
-        getattr(headers, name)[row] = value
-    if fault:
-        _refuse(headers, row, fault)
-    return True
+    records = []
+    others = []
+    for row, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist())):
+        data = memory_view(start, stop - start)
+        is_jpeg = data[:2] == b"\xff\xd8"
+        fields = check_usual_jpeg(data, start, max_scanned) if is_jpeg else None
+        if fields is None:
+            others.append(row)
+        records.append((JPEG, *fields) if fields else _NO_HEADER)
+    return _as_headers(np.array(records, _RECORD)), np.array(others, np.int64)
 
 
 def _read_jpegs(
@@ -244,31 +250,12 @@ def _read_jpegs(
             _refuse(headers, row, reason)
 
 
-def _blank(count: int) -> Headers:
-    """Return headers of `count` bad images without a reason."""
-    kind, coding, precision, components, scan_components, color, plain, orientation = np.zeros(
-        (8, count), np.uint8
-    )
-    orientation[:] = 1
-    height, width = np.zeros((2, count), np.int32)
-    reason = np.empty(count, object)
-    reason[:] = ""
-    return Headers(
-        kind=kind,
-        height=height,
-        width=width,
-        orientation=orientation,
-        coding=coding,
-        precision=precision,
-        components=components,
-        scan_components=scan_components,
-        sampling=np.zeros(count, np.uint32),
-        color=color,
-        scan_offset=np.zeros(count, np.int64),
-        plain=plain,
-        reason=reason,
-        layout=np.empty(count, object),  # of None
-    )
+def _as_headers(records: np.ndarray) -> Headers:
+    """Return views of `_RECORD`[n] as columns, with neither reasons nor layouts."""
+    reason = np.full(records.size, "", object)
+    layout = np.empty(records.size, object)  # of None
+    columns = {name: records[name] for name in Headers._fields[:-2]}
+    return Headers(**columns, reason=reason, layout=layout)
 
 
 def _refuse(headers: Headers, row: int, reason: str) -> None:

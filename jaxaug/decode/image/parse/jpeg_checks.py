@@ -1,36 +1,26 @@
-"""The checks of JPEG headers, done with numpy for many files at once, or for one file without it.
+"""The checks of JPEG headers, done with numpy for many files at once.
 
 What differs from file to file (lengths, contents of tables, the sides) is checked here. What is
 left becomes one short record for each file, its `Checks`. A data set has few different ones, so
 `jpeg_rules.py` applies its rules to each of them only once. For example, all files of one camera
 have equal checks: the same components and tables, no malformed segment.
-
-For one file, numpy's calls take longer than its bytes. Only the walk differs there: sizes, masks
-and tables are the same, and files of an unusual form are left to the general walk.
 """
 
 import struct
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxaug.decode._types import memory_view
-from jaxaug.decode.image.parse.exif import first_orientation
 from jaxaug.decode.image.parse.jpeg_segments import (
     APP0,
-    APP1,
     APP14,
-    CODES,
     DAC,
     DHT,
     DNL,
     DQT,
     DRI,
     FRAMES,
-    HEAD,
-    MAX_SEGMENTS,
     NOWHERE,
     SOS,
     Segments,
@@ -39,7 +29,9 @@ from jaxaug.decode.image.parse.jpeg_segments import (
 from jaxaug.decode.image.parse.memory_windows import as_bytes, read_windows
 
 MAX_SIDE = 65500  # libjpeg's JPEG_MAX_DIMENSION
-_MAX_DC_SYMBOL = 15  # a bit count, T.81 F.1.2.1; one more in lossless files, H.1.2.2
+MAX_SYMBOLS = 256  # of a Huffman table
+MAX_CODES = 2**16  # of 16 bits; a table never uses all, as none is of ones alone (T.81 C.2)
+MAX_DC_SYMBOL = 15  # a bit count, T.81 F.1.2.1; one more in lossless files, H.1.2.2
 
 # Values of `Checks.sides`; 0 is a good one.
 SIDE_ZERO = 1
@@ -49,18 +41,19 @@ HUFFMAN_LOSSLESS = 1  # good in a lossless file
 HUFFMAN_MALFORMED = 2
 
 IS_FRAME = make_table(dict.fromkeys(FRAMES, 1), 0).astype(bool)
+_IS_RARE = make_table(dict.fromkeys((DRI, DNL, DAC), 1), 0).astype(bool)
 
 # T.81 B.2.4. Indexed by the first byte of a quantization table: its size. Indexed by the first byte
 # of a Huffman table (class << 4 | number): its size without its symbols, and its place in
 # `Checks.tables`.
-_HUFFMAN_TABLES = [(group, number) for group in (0, 1) for number in range(4)]
+HUFFMAN_PLACES = {
+    group << 4 | number: 4 + 4 * group + number for group in (0, 1) for number in range(4)
+}
 _QUANTIZATION_SIZE = make_table(
     {number: 65 for number in range(4)} | {16 + number: 129 for number in range(4)}, NOWHERE
 )
-_HUFFMAN_SIZE = make_table({group << 4 | number: 17 for group, number in _HUFFMAN_TABLES}, NOWHERE)
-_HUFFMAN_PLACE = make_table(
-    {group << 4 | number: 4 + 4 * group + number for group, number in _HUFFMAN_TABLES}, 0
-)
+_HUFFMAN_SIZE = make_table(dict.fromkeys(HUFFMAN_PLACES, 17), NOWHERE)
+_HUFFMAN_PLACE = make_table(HUFFMAN_PLACES, 0)
 
 # Multiplied by the 16 code counts: the number of symbols, and the codes out of 2^16 that they
 # use. float32 is exact up to 2^24.
@@ -225,15 +218,10 @@ def read_checks(segments: Segments, stops: np.ndarray) -> FoundChecks:
     scan_start = _read_scans(segments, checks, stops)
     _read_quantization(segments, checks)
     _read_huffman(segments, checks, stops)
-    row, start, stop = segments.pick(DRI)
-    checks["bad_restart"][row[stop - start != 2]] = 1
-    _read_conditioning(segments, checks)
     _read_color(segments, checks)
-
-    # What other parsers may read differently.
+    if np.count_nonzero(_IS_RARE.take(segments.marker)):
+        _read_rare(segments, checks)
     checks["unusual"][segments.resumed] = 1
-    for marker in (DNL, DAC):
-        checks["unusual"][segments.pick(marker)[0]] = 1
     return FoundChecks(checks=checks, size=size, scan_start=scan_start)
 
 
@@ -326,7 +314,7 @@ def _dc_faults(first_symbols: np.ndarray, counts: np.ndarray, addresses: np.ndar
 
 def _dc_fault(largest: int) -> int:
     """Return the fault of a DC table by its largest symbol."""
-    return min(max(largest - _MAX_DC_SYMBOL, 0), HUFFMAN_MALFORMED)
+    return min(max(largest - MAX_DC_SYMBOL, 0), HUFFMAN_MALFORMED)
 
 
 def _fits_huffman(position: Any, stop: Any, *, symbols: Any, space: Any) -> Any:
@@ -335,10 +323,18 @@ def _fits_huffman(position: Any, stop: Any, *, symbols: Any, space: Any) -> Any:
     Args:
       position, stop: where the table and its segment end.
       symbols: how many it has.
-      space: the codes out of 2^16 that they use. They never use all, as a code of all ones is not
-        allowed (T.81 C.2).
+      space: the codes out of 2^16 that they use.
     """
-    return (position <= stop) & (symbols <= 256) & (space < 2**16)
+    return (position <= stop) & (symbols <= MAX_SYMBOLS) & (space < MAX_CODES)
+
+
+def _read_rare(segments: Segments, checks: np.ndarray) -> None:
+    """Fill in restart intervals, and what other parsers may read differently."""
+    row, start, stop = segments.pick(DRI)
+    checks["bad_restart"][row[stop - start != 2]] = 1
+    _read_conditioning(segments, checks)
+    for marker in (DNL, DAC):
+        checks["unusual"][segments.pick(marker)[0]] = 1
 
 
 def _read_conditioning(segments: Segments, checks: np.ndarray) -> None:
@@ -358,218 +354,6 @@ def _read_color(segments: Segments, checks: np.ndarray) -> None:
     checks["jfif"][segments.row[jfif]] = 1
 
     adobe = segments.find_tagged(APP14, b"Adobe", 12)
-    transform = segments.heads(adobe)[:, 15]
-    checks["adobe"][segments.row[adobe]] = 1 + (transform > 0)
-
-
-# ---- one file, without numpy
-
-_FRAME_MASKS = [int.from_bytes(mask, "big") for mask in _FRAME_MASK.tolist()]
-_SCAN_MASKS = [int.from_bytes(mask, "big") for mask in _SCAN_MASK.tolist()]
-_SIDE_FAULTS = _SIDE_FAULT.tobytes()
-_QUANTIZATION_SIZES: list[int] = _QUANTIZATION_SIZE.tolist()
-_HUFFMAN_SIZES: list[int] = _HUFFMAN_SIZE.tolist()
-_HUFFMAN_PLACES: list[int] = _HUFFMAN_PLACE.tolist()
-_CODE_AND_LENGTH = struct.Struct(">HH")
-_HEIGHT_AND_WIDTH = struct.Struct(">HH")
-
-
-class SingleJpeg(NamedTuple):
-    """The checks of one file, and what of its header does not decide about it.
-
-    Attributes:
-      checks: a `Checks`, as `CHECKS_STRUCT` packs it.
-      height, width: of the stored image.
-      orientation: 1..8.
-      scan_start: offset of the image data.
-    """
-
-    checks: bytes
-    height: int
-    width: int
-    orientation: int
-    scan_start: int
-
-
-def read_jpeg(data: memoryview) -> SingleJpeg | None:
-    """Return the checks of one file, or None for one that `read_checks` must read.
-
-    These are files whose header does not lead to an SOS segment by segment, or holds a DNL or DAC
-    segment.
-    """
-    collector = _Collector()
-    at = 2
-    size = len(data)
-    for _ in range(MAX_SEGMENTS):
-        if at + 4 > size:
-            return None
-        code, length = _CODE_AND_LENGTH.unpack_from(data, at)
-        after = at + 2 + length
-        if code not in CODES or length < 2 or after > size:
-            return None
-        marker = code & 0xFF
-        if marker in _LEFT_TO_READ_CHECKS:
-            return None
-        reader = _READERS.get(marker)
-        if reader:
-            reader(collector, data, at, after)
-        if marker == SOS:
-            return collector.result(after)
-        at = after
-    return None
-
-
-class _Collector:
-    """The fields of a `SingleJpeg` and of its `Checks` while they are collected."""
-
-    __slots__ = (
-        "adobe",
-        "bad_huffman",
-        "bad_quantization",
-        "bad_restart",
-        "frame",
-        "frames",
-        "jfif",
-        "orientation",
-        "scan",
-        "size",
-        "tables",
-        "unusual",
-    )
-
-    def __init__(self):
-        self.frame = bytes(22)
-        self.scan = bytes(14)
-        self.tables = bytearray(12)
-        self.size = (0, 0)
-        self.frames = 0
-        self.jfif = 0
-        self.adobe = 0
-        self.unusual = 0
-        self.orientation = 0
-        self.bad_quantization = 0
-        self.bad_huffman = 0
-        self.bad_restart = 0
-
-    def result(self, scan_start: int) -> SingleJpeg:
-        """Return the result for a file whose image data begins at an offset."""
-        height, width = self.size
-        sides = (_SIDE_FAULTS[height], _SIDE_FAULTS[width]) if self.frames else (0, 0)
-        bad_conditioning = 0
-        checks = CHECKS_STRUCT.pack(
-            self.frame,
-            self.scan,
-            bytes(sides),
-            bytes(self.tables),
-            self.frames,
-            self.bad_quantization,
-            self.bad_huffman,
-            self.bad_restart,
-            bad_conditioning,
-            self.jfif,
-            self.adobe,
-            self.unusual,
-        )
-        return SingleJpeg(
-            checks=checks,
-            height=height,
-            width=width,
-            orientation=self.orientation or 1,
-            scan_start=scan_start,
-        )
-
-
-def _head(data: memoryview, at: int) -> bytes:
-    """Return the first bytes of a segment from its marker on; the file's last byte repeats."""
-    head = data[at : at + HEAD].tobytes()
-    return head + head[-1:] * (HEAD - len(head))
-
-
-def _collect_frame(collector: _Collector, data: memoryview, at: int, after: int) -> None:
-    head = _head(data, at)
-    collector.size = _HEIGHT_AND_WIDTH.unpack_from(head, 5)
-    bits = int.from_bytes(head, "big") & _FRAME_MASKS[head[9]]
-    collector.frame = bits.to_bytes(22, "big")
-    collector.frames = min(collector.frames + 1, 2)
-
-
-def _collect_scan(collector: _Collector, data: memoryview, at: int, after: int) -> None:
-    head = _head(data, at)
-    bits = int.from_bytes(head[2:16], "big") & _SCAN_MASKS[head[4]]
-    collector.scan = bits.to_bytes(14, "big")
-
-
-def _collect_quantization(collector: _Collector, data: memoryview, at: int, after: int) -> None:
-    at += 4
-    while at < after:
-        first = data[at]
-        at += _QUANTIZATION_SIZES[first]
-        collector.tables[first & 3] = 1
-        collector.bad_quantization |= at > after
-        collector.unusual |= first > 15
-
-
-def _collect_huffman(collector: _Collector, data: memoryview, at: int, after: int) -> None:
-    places, fault = _huffman_tables(data[at + 4 : after].tobytes())
-    for place in places:
-        collector.tables[place] = 1
-    collector.bad_huffman = max(collector.bad_huffman, fault)
-
-
-@lru_cache(2**9)  # most files have the tables of T.81 annex K
-def _huffman_tables(payload: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the places of the tables in a DHT segment, and their fault."""
-    places = []
-    fault = 0
-    at = 0
-    while at < len(payload):
-        first = payload[at]
-        counts = payload[at + 1 : at + 17]
-        symbols_at = at + 17
-        places.append(_HUFFMAN_PLACES[first])
-
-        symbols = sum(counts)
-        space = sum(count << 15 - length for length, count in enumerate(counts))
-        at += _HUFFMAN_SIZES[first] + symbols
-        if not _fits_huffman(at, len(payload), symbols=symbols, space=space):
-            return tuple(places), HUFFMAN_MALFORMED
-        if first < 16 and symbols:
-            fault = max(fault, _dc_fault(max(payload[symbols_at:at])))
-        if fault == HUFFMAN_MALFORMED:
-            break
-    return tuple(places), fault
-
-
-def _collect_restart(collector: _Collector, data: memoryview, at: int, after: int) -> None:
-    collector.bad_restart |= after - at != 6
-
-
-def _collect_jfif(collector: _Collector, data: memoryview, at: int, after: int) -> None:
-    collector.jfif |= _is_tagged(data, at, after, b"JFIF\0", 14)
-
-
-def _collect_adobe(collector: _Collector, data: memoryview, at: int, after: int) -> None:
-    if _is_tagged(data, at, after, b"Adobe", 12):
-        collector.adobe = 1 + (data[at + 15] > 0)
-
-
-def _collect_exif(collector: _Collector, data: memoryview, at: int, after: int) -> None:
-    if not collector.orientation and _is_tagged(data, at, after, b"Exif\0", 14):
-        collector.orientation = first_orientation(data[at + 10 : after])
-
-
-def _is_tagged(data: memoryview, at: int, after: int, tag: bytes, min_length: int) -> bool:
-    return after - at - 4 >= min_length and data[at + 4 : at + 9] == tag
-
-
-_LEFT_TO_READ_CHECKS = frozenset((DNL, DAC))
-_Reader = Callable[[_Collector, memoryview, int, int], None]
-_READERS: dict[int, _Reader] = dict.fromkeys(FRAMES, _collect_frame) | {
-    APP0: _collect_jfif,
-    APP1: _collect_exif,
-    APP14: _collect_adobe,
-    DHT: _collect_huffman,
-    DQT: _collect_quantization,
-    DRI: _collect_restart,
-    SOS: _collect_scan,
-}
+    if adobe.size:
+        transform = segments.heads(adobe)[:, 15]
+        checks["adobe"][segments.row[adobe]] = 1 + (transform > 0)
