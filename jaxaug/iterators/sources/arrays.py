@@ -12,6 +12,7 @@ from jaxaug._typing import Values
 from jaxaug.decode import Encoded, zarr_reference
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.stamps import file_stamps, joined, row_stamps
+from jaxaug.iterators.sources.storage.files import local_path
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 _MAX_HASHED_ROWS = 16  # of an array: one may be larger than the memory
@@ -134,7 +135,7 @@ class _Files:
         self.count = len(paths)
         if not paths:
             raise SourceError("`columns` must hold at least one record, got no paths.")
-        whole = [os.path.abspath(os.fspath(path)) for path in paths]
+        whole = [local_path(path) for path in paths]
         root = os.path.commonpath([os.path.dirname(path) for path in whole])
         self._files = LooseFiles(root, [os.path.relpath(path, root) for path in whole])
         folders = [zarr_reference(path) if os.path.isdir(path) else b"" for path in whole]

@@ -13,6 +13,7 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import hash_features, join_columns, take_rows
 from jaxaug.iterators.sources._base import FileSource, TableSource, check_boxes_of
 from jaxaug.iterators.sources.memory import split_features
+from jaxaug.iterators.sources.storage.files import local_path
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 
@@ -57,7 +58,7 @@ class Files(FileSource, TableSource):
             raise SourceError("`paths` must hold at least one path, got none.")
         self._boxes_of = boxes_of
         self._column = column
-        whole = [os.path.abspath(os.fspath(path)) for path in paths]
+        whole = [local_path(path) for path in paths]
         root = os.path.commonpath(map(os.path.dirname, whole))
         self._files = LooseFiles(root, [os.path.relpath(path, root) for path in whole])
         self._features, self._texts = split_features(features, len(paths))

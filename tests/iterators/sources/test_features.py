@@ -186,6 +186,8 @@ def test_files_are_of_the_column_that_is_named(tmp_path):
     [
         (lambda: Files("images"), TypeError, "ImageFolder"),
         (lambda: Files([]), SourceError, "at least one path, got none"),
+        (lambda: Files(["http://a/b.jpg"]), SourceError, "'http://a/b.jpg' must be a path on this"),
+        (lambda: Arrays({"x": ["s3://a/b.npy"]}), SourceError, "'s3://a/b.npy' must be a path on"),
         (lambda: Files(["a.jpg"], {"label": [1, 2]}), ValueError, "1 in all, got 2"),
         (lambda: FileList("*.wav"), SourceError, r"Files\(sorted\(glob.glob\('.*\*.wav'\)\)\)"),
         (lambda: FileList(["a.wav"]), TypeError, "a list of paths is read by Files"),
