@@ -46,6 +46,8 @@ def written(container, subtype, samples, rate=16_000, **options):
 
 def by_ffmpeg(samples, rate, codec, container):
     """Return the bytes of a file of samples [frames, channels] as FFmpeg writes it."""
+    if codec not in av.codecs_available:
+        pytest.skip(f"PyAV {av.__version__} has no {codec}")
     layout = {1: "mono", 2: "stereo", 8: "7.1(wide)"}[samples.shape[1]]
     buffer = io.BytesIO()
     with av.open(buffer, "w", format=container) as file:
