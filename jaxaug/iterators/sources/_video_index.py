@@ -67,7 +67,8 @@ def open_video_index(root: str, names: Sequence[str]) -> VideoIndex | None:
             index = read_index(place)
         except (IndexDamaged, OSError):
             continue
-        if index.extra.get("version") == _VERSION:
+        kept = [index.extra.get(name) for name in ("version", "facts")]
+        if kept == [_VERSION, facts_of("video").names]:
             return VideoIndex(root, names, index.columns, index.extra["names"])
     return None
 
@@ -93,7 +94,7 @@ def index_videos(root: str, names: Sequence[str]) -> str:
             tables[row] = table
             advance(max(0, states[row][0]))
     columns = {"states": np.array(states, np.int64), **pack_tables(StoredVideos(tables))}
-    extra = {"version": _VERSION, "names": list(names)}
+    extra = {"version": _VERSION, "facts": facts_of("video").names, "names": list(names)}
     return _write(root, {"counts": [len(names)], "extra": extra, "fingerprint": ""}, columns)
 
 

@@ -1,5 +1,6 @@
 """Videos whose tables an index keeps: the same clips, without a look at the containers."""
 
+import dataclasses
 import os
 import pickle
 import tarfile
@@ -22,6 +23,7 @@ from jaxaug.iterators import (
     split,
 )
 from jaxaug.iterators.loader.reader import RecordReader, SourceColumn
+from jaxaug.iterators.sources.packed import facts
 from tests.iterators.loader.test_videos import assert_same, clips
 from tests.iterators.sources.containers import example, tfrecord
 from tests.iterators.sources.packed.test_remote import Server, serving
@@ -49,8 +51,28 @@ def opened(monkeypatch):
     return calls
 
 
+@dataclasses.dataclass
+class OlderCodec:
+    """Of a version that knew less."""
+
+    name: str
+
+
 DECODE = Video(frames=4, stride=3, canvas=(64, 64))
 OPTIONS = {"decode": DECODE, "epochs": 1}
+
+
+def test_tables_of_a_version_that_told_less_of_codecs_are_made_anew(folder, opened, monkeypatch):
+    with monkeypatch.context() as older:
+        older.setattr(facts, "Codec", OlderCodec)
+        assert main(["index", str(folder)]) == 0
+    clips(VideoFolder(folder), **OPTIONS)
+    assert len(opened) > 2 * len(NAMES)  # once for that index, and once more
+
+    assert main(["index", str(folder)]) == 0
+    opened.clear()
+    clips(VideoFolder(folder), **OPTIONS)
+    assert not opened
 
 
 def test_an_indexed_folder_gives_the_same_clips_and_opens_no_container(folder, opened, capsys):

@@ -11,11 +11,12 @@ from jaxaug.decode import Encoded, Headers, read_headers
 from jaxaug.decode.image.canvas import NO_SIDES, Sides, good_sizes, sides_of
 from jaxaug.decode.image.parse.headers import no_layouts, no_reasons
 from jaxaug.decode.video.stored import StoredVideos, read_videos
+from jaxaug.decode.video.table import Codec
 
 _HEADER = "header/"  # the prefix of the columns of images
 _SIZES = "video/sizes"  # uint32[n], the bytes of each table
 TABLES = "video/tables"  # uint8[sum of them], one behind the other
-_VIDEO_VERSION = 1  # of tables
+_VIDEO_VERSION = 1  # of tables, beside what they tell of codecs
 _IMAGE = [name for name in Headers._fields if name not in ("reason", "layout")]
 _OWN = ("height", "width", "scan_offset")  # that each image has its own of
 _SHARED = [_HEADER + name for name in _IMAGE if name not in _OWN]
@@ -52,7 +53,8 @@ def facts_of(column: str) -> Facts:
         return Facts(_IMAGE, _image_columns, _SHARED, _image_sides, _image_headers)
     able = importlib.util.find_spec("av") is not None
     read = _video_columns if able else _no_columns
-    names = ["tables", _VIDEO_VERSION if able else 0]
+    codec = [field.name for field in dataclasses.fields(Codec)]
+    names = ["tables", _VIDEO_VERSION, *codec] if able else ["tables", 0]
     return Facts(names, read, (), lambda columns: NO_SIDES, _stored_videos)
 
 
