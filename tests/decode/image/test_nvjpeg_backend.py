@@ -273,27 +273,28 @@ def test_rows_that_are_borrowed_at_the_end_are_freed_when_they_come_back(gpu, mo
 
 
 def test_the_callers_device_is_current_again(gpu, monkeypatch):
-    current = [1]
+    current = threading.local()  # as CUDA keeps it: other threads open handles meanwhile
+    current.device = 1
 
     def call(function, *arguments):
         if function == "cudaSetDevice":
-            current[0] = arguments[0]
-        return (2**35, 2**35) if function == "cudaMemGetInfo" else current[0]
+            current.device = arguments[0]
+        return (2**35, 2**35) if function == "cudaMemGetInfo" else getattr(current, "device", 0)
 
     for name, real in REAL.items():
         monkeypatch.setattr(cuda, name, real)
     monkeypatch.setattr(cuda, "call", call)
     for gpus in (1, 2):
         with decoder(gpus=gpus) as decode:
-            assert current == [1]
+            assert current.device == 1
             check_all = decode.decode(jpegs(4))
-            assert check_all.valid.all() and current == [1]
+            assert check_all.valid.all() and current.device == 1
             gpu.seconds = lambda n: 1 / 0
             with pytest.raises(ZeroDivisionError):
                 decode.decode(jpegs(4))
             gpu.seconds = lambda n: 0.0
-            assert current == [1]
-        assert current == [1]
+            assert current.device == 1
+        assert current.device == 1
 
 
 REAL = {"set_device": cuda.set_device, "on_device": cuda.on_device}
