@@ -20,10 +20,12 @@ from jaxaug.decode.image.nvjpeg import canvas_buffers, host_threads, nvjpeg_back
 from jaxaug.decode.image.nvjpeg.resize_and_orient import RECORD
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.libnvjpeg import NvjpegError
+from tests.decode.current_device import CurrentDevice
 from tests.images import encode, picture
 
 CANVAS = (64, 64)
 GUARD = 2**20  # bytes, more than the largest image of these tests
+CURRENT = CurrentDevice()
 
 
 class HostBuffer:
@@ -35,6 +37,7 @@ class HostBuffer:
         self.shape = canvas_shape
         self.pixels = np.empty((0, *canvas_shape), dtype)
         self.readers = ()
+        self.device = CURRENT.ordinal
 
     @property
     def starts(self):
@@ -42,6 +45,7 @@ class HostBuffer:
         return self.pixels.reshape(len(self.pixels), -1).view(np.uint8)[:, :3]
 
     def prepare(self, rows):
+        CURRENT.check(self.device)
         memory = MEMORY.guarded(rows * math.prod(self.shape) * self.pixels.itemsize)
         self.pixels = memory.view(self.pixels.dtype).reshape(rows, *self.shape)
         self.pixels[:] = 0
@@ -51,15 +55,18 @@ class HostBuffer:
         )
 
     def write_sentinels(self, rows):
+        CURRENT.check(self.device)
         self.starts[rows] = canvas_buffers.SENTINEL
 
     def take_unwritten_rows(self, rows, kept):
+        CURRENT.check(self.device)
         unwritten = (self.starts == canvas_buffers.SENTINEL).all(1)
         unwritten[kept] = False
         self.starts[unwritten] = 0
         return unwritten.nonzero()[0]
 
     def clear(self, rows):
+        CURRENT.check(self.device)
         self.pixels[rows] = 0
 
     def view(self, rows):
@@ -69,7 +76,7 @@ class HostBuffer:
         return True
 
     def close(self):
-        pass
+        CURRENT.check(self.device)
 
 
 def write(pixels, pointer, pitch=None):
@@ -133,13 +140,15 @@ class HostMemory:
 
     def call(self, name, *given):
         if name == "cudaMemcpyAsync":
+            CURRENT.check_stream(given[-1])
             self.do_later(ctypes.memmove, *given[:3])
         if name == "cudaStreamSynchronize":
+            CURRENT.check_stream(given[0])
             with self._lock:
                 for work, arguments in self._later:
                     work(*arguments)
                 self._later.clear()
-        return (2**35, 2**35) if name == "cudaMemGetInfo" else 0
+        return (2**35, 2**35) if name == "cudaMemGetInfo" else CURRENT.call(name, *given)
 
 
 MEMORY = HostMemory()
@@ -156,6 +165,7 @@ class HostResampler:
         return np.frombuffer(ctypes.string_at(table, count * RECORD.itemsize), RECORD)
 
     def write_sentinels(self, table, count, color, stream):
+        CURRENT.check_stream(stream)
         MEMORY.do_later(self._write_sentinels, table, count, color)
 
     def _write_sentinels(self, table, count, color):
@@ -163,6 +173,7 @@ class HostResampler:
             ctypes.memmove(int(record["slot"]), color.tobytes(), 3)
 
     def fill_canvases(self, table, records, pitch, color, stream):
+        CURRENT.check_stream(stream)
         MEMORY.do_later(self._fill_canvases, table, len(records), pitch, color)
 
     def _fill_canvases(self, table, count, pitch, color):
@@ -195,15 +206,18 @@ def engines_of(gpu):
     class Engines:
         def __init__(self, handle, channels):
             self.channels = channels
+            self.device = CURRENT.chosen()
             self.permits = threading.BoundedSemaphore(2)
 
         def make_states(self, sampling):
+            CURRENT.check(self.device)
             gpu.samplings.append(sampling)
 
         def has_free_permit(self):
             return free_permits(self) > 0
 
         def decode(self, encoded, sampling, pointers, pitches):
+            CURRENT.check(self.device)
             images = [bytes(encoded.view(row)) for row in range(len(pointers))]
             assert images, "a call without images"
             gpu.calls.append(len(images))
@@ -215,7 +229,7 @@ def engines_of(gpu):
                     write(as_stored(image, self.channels), pointer, pitch)
 
         def close(self):
-            pass
+            CURRENT.check(self.device)
 
     return Engines
 
@@ -235,11 +249,15 @@ def uploader_of(gpu):
 
     class Threads:
         def __init__(self, ordinal, canvas_shape, stream, resampler, max_slot_bytes):
+            cuda.set_device(ordinal)
+            CURRENT.check_stream(stream)
+            self.device = ordinal
             self.bytes_held = gpu.thread_slot(max_slot_bytes)
             self.shape = canvas_shape
             self.started = []
 
         def decode(self, data, header, size, pointer):
+            CURRENT.check(self.device)
             gpu.in_thread(bytes(data))
             self.started.append((on_canvas(bytes(data), self.shape[2]), pointer))
 
@@ -253,7 +271,7 @@ def uploader_of(gpu):
                 write(pixels, pointer)
 
         def close(self):
-            pass
+            CURRENT.check(self.device)
 
     return Threads
 
@@ -279,11 +297,10 @@ def gpu(monkeypatch):
     monkeypatch.setattr(canvas_buffers, "CanvasBuffer", HostBuffer)
     monkeypatch.setattr(nvjpeg_backend, "BatchedDecoder", engines_of(gpu))
     monkeypatch.setattr(host_threads, "Uploader", uploader_of(gpu))
-    monkeypatch.setattr(nvjpeg_backend, "_make_handle", lambda deterministic: None)
-    monkeypatch.setattr(nvjpeg_backend.libnvjpeg, "destroy", lambda function, made: None)
+    monkeypatch.setattr(nvjpeg_backend, "_make_handle", lambda deterministic: CURRENT.chosen())
+    monkeypatch.setattr(nvjpeg_backend.libnvjpeg, "destroy", destroy)
 
-    for name in ("core", "set_device", "create_stream"):
-        monkeypatch.setattr(cuda, name, lambda *arguments: 0)
+    monkeypatch.setattr(cuda, "core", lambda: None)
 
     MEMORY.kept.clear()
     for name in ("call", "allocate", "pinned_array"):
@@ -291,10 +308,15 @@ def gpu(monkeypatch):
     kinds = SimpleNamespace(cudaMemcpyKind=SimpleNamespace(cudaMemcpyHostToDevice=1))
     monkeypatch.setattr(cuda, "runtime", lambda: kinds)
     monkeypatch.setattr(nvjpeg_backend, "compile_resampler", HostResampler)
-    monkeypatch.setattr(cuda, "on_device", contextlib.nullcontext)
 
     monkeypatch.setattr("jaxaug.decode.image.decoder._make_backend", make_backend)
     return gpu
+
+
+def destroy(function, made):
+    """Take the place of nvJPEG's functions; a handle is the number of its device."""
+    if function == "nvjpegDestroy":
+        CURRENT.check(made)
 
 
 def make_backend(backend, devices, canvas, form, num_threads, deterministic):

@@ -128,9 +128,10 @@ def test_no_memory_for_the_engines_is_an_error_and_no_refusal(gpu, monkeypatch):
     def fails(images):
         raise NvjpegError("nvjpegDecodeBatched", 5)
 
-    monkeypatch.setattr(
-        cuda, "call", lambda name, *given: (2**20, 2**30) if name == "cudaMemGetInfo" else 0
-    )
+    def call(name, *given):
+        return (2**20, 2**30) if name == "cudaMemGetInfo" else gpu.memory.call(name, *given)
+
+    monkeypatch.setattr(cuda, "call", call)
     with decoder() as decode:
         gpu.seconds = fails
         with pytest.raises(MemoryError, match=r"1 of 1024 MiB.*XLA_CLIENT_MEM_FRACTION"):

@@ -23,7 +23,7 @@ from jaxaug.decode.native.cuda import CudaError
 from jaxaug.decode.native.libnvjpeg import NvjpegError
 from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.errors import DecodeError
-from tests.decode.fake_gpu import CANVAS, HostBuffer, HostResampler, check, decoder, turned
+from tests.decode.fake_gpu import CANVAS, CURRENT, HostBuffer, HostResampler, check, decoder, turned
 from tests.images import encode, jpegs, picture
 
 
@@ -152,6 +152,7 @@ def test_a_gpu_that_cannot_be_used_frees_the_others(gpu, monkeypatch):
     def make(deterministic):
         if next(made):
             raise NvjpegError("nvjpegCreateEx", 1)
+        return CURRENT.ordinal
 
     monkeypatch.setattr(nvjpeg_backend, "_make_handle", make)
     monkeypatch.setattr(canvas_buffers.BufferPool, "close", lambda self: closed.append("buffers"))
@@ -215,8 +216,12 @@ def test_a_library_that_is_missing_is_told_at_once(gpu, monkeypatch):
     def missing():
         raise LibraryError("cuda-core is missing")
 
+    def destroy(function, made):
+        CURRENT.check(made)
+        freed.set()
+
     monkeypatch.setattr(nvjpeg_backend.cuda, "core", missing)
-    monkeypatch.setattr(nvjpeg_backend.libnvjpeg, "destroy", lambda name, made: freed.set())
+    monkeypatch.setattr(nvjpeg_backend.libnvjpeg, "destroy", destroy)
     with pytest.raises(LibraryError, match="cuda-core is missing"):
         decoder()
     assert freed.wait(60)
@@ -262,7 +267,12 @@ def test_close_waits_for_engines_that_write(gpu, monkeypatch):
 
 def test_rows_that_are_borrowed_at_the_end_are_freed_when_they_come_back(gpu, monkeypatch):
     closed = []
-    monkeypatch.setattr(HostBuffer, "close", lambda self: closed.append(self))
+
+    def close(buffer):
+        CURRENT.check(buffer.device)
+        closed.append(buffer)
+
+    monkeypatch.setattr(HostBuffer, "close", close)
     decode = decoder()
     rows = decode.decode_rows(Encoded.from_bytes(jpegs(3)))
     decode.decode(jpegs(3))
@@ -272,32 +282,19 @@ def test_rows_that_are_borrowed_at_the_end_are_freed_when_they_come_back(gpu, mo
     assert len(closed) == len(set(map(id, closed))) == 2
 
 
-def test_the_callers_device_is_current_again(gpu, monkeypatch):
-    current = threading.local()  # as CUDA keeps it: other threads open handles meanwhile
-    current.device = 1
-
-    def call(function, *arguments):
-        if function == "cudaSetDevice":
-            current.device = arguments[0]
-        return (2**35, 2**35) if function == "cudaMemGetInfo" else getattr(current, "device", 0)
-
-    for name, real in REAL.items():
-        monkeypatch.setattr(cuda, name, real)
-    monkeypatch.setattr(cuda, "call", call)
-    for gpus in (1, 2):
-        with decoder(gpus=gpus) as decode:
-            assert current.device == 1
-            check_all = decode.decode(jpegs(4))
-            assert check_all.valid.all() and current.device == 1
-            gpu.seconds = lambda n: 1 / 0
-            with pytest.raises(ZeroDivisionError):
-                decode.decode(jpegs(4))
-            gpu.seconds = lambda n: 0.0
-            assert current.device == 1
-        assert current.device == 1
-
-
-REAL = {"set_device": cuda.set_device, "on_device": cuda.on_device}
+def test_the_callers_device_is_current_again(gpu):
+    with cuda.on_device(1):
+        for gpus in (1, 2):
+            with decoder(gpus=gpus) as decode:
+                assert CURRENT.ordinal == 1
+                check_all = decode.decode(jpegs(4))
+                assert check_all.valid.all() and CURRENT.ordinal == 1
+                gpu.seconds = lambda n: 1 / 0
+                with pytest.raises(ZeroDivisionError):
+                    decode.decode(jpegs(4))
+                gpu.seconds = lambda n: 0.0
+                assert CURRENT.ordinal == 1
+            assert CURRENT.ordinal == 1
 
 
 def test_deterministic_pixels_need_engines(gpu, monkeypatch):
@@ -308,6 +305,7 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
         made.append(backend)
         if backend == 3:
             raise NvjpegError("nvjpegCreateEx", 7)
+        return CURRENT.ordinal
 
     monkeypatch.setattr(nvjpeg_backend, "_make_handle", MAKE_HANDLE)
     monkeypatch.setattr(nvjpeg_backend.libnvjpeg, "create_handle", create_handle)

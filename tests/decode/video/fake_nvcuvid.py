@@ -23,6 +23,9 @@ _DEEP = {"yuv420p": 8, "yuvj420p": 8, "yuv420p10le": 10, "yuv444p": 8, "yuv444p1
 class FakeNvcuvid:
     """The functions of libnvcuvid; pictures are decoded by FFmpeg, from start codes on.
 
+    Args:
+      current: the `CurrentDevice` of the threads that call; each parser and decoder has its own.
+
     Attributes:
       calls: how often each function was called.
       status: what the pictures of each packet number have, `nv.SUCCESS` where nothing is said.
@@ -30,7 +33,9 @@ class FakeNvcuvid:
       decode_error: what `cuvidDecodePicture` returns.
     """
 
-    def __init__(self):
+    def __init__(self, current):
+        self._current = current
+        self._devices = {}  # by handle
         self.calls = collections.Counter()
         self.status = {}
         self.supported, self.engines = 1, 2
@@ -58,10 +63,17 @@ class FakeNvcuvid:
     def _make(self, out, thing):
         handle = next(self._handles)
         self.live[handle] = thing
+        self._devices[handle] = self._current.chosen()
         out._obj.value = handle
         return 0
 
+    def _of(self, handle):
+        """Return a parser or a decoder, whose device must be current."""
+        self._current.check(self._devices[_value(handle)])
+        return self.live[_value(handle)]
+
     def cuvidGetDecoderCaps(self, asked):
+        self._current.chosen()
         found = asked._obj
         found.supported, found.engines = self.supported, self.engines
         found.max_width = found.max_height = 4096
@@ -87,7 +99,7 @@ class FakeNvcuvid:
 
     def _parse(self, parser, packet):
         self.calls["parse"] += 1
-        parser, packet = self.live[_value(parser)], packet.contents
+        parser, packet = self._of(parser), packet.contents
         if packet.flags & nv.END_OF_STREAM:
             if parser.context is not None:
                 for frame in parser.context.decode(None):
@@ -137,6 +149,7 @@ class FakeNvcuvid:
         return parser.on_show(parser.user, ctypes.pointer(shown))
 
     def cuvidDestroyVideoParser(self, parser):
+        self._of(parser)
         del self.live[_value(parser)]
         return 0
 
@@ -147,16 +160,18 @@ class FakeNvcuvid:
 
     def cuvidReconfigureDecoder(self, decoder, info):
         self.calls["reconfigure"] += 1
-        made = self.live[_value(decoder)]
+        made = self._of(decoder)
         assert info._obj.width <= made.max_width and info._obj.height <= made.max_height
         return 0
 
     def cuvidDestroyDecoder(self, decoder):
+        self._of(decoder)
         del self.live[_value(decoder)]
         return 0
 
     def _decode(self, decoder, picture):
         self.calls["decode"] += 1
+        self._of(decoder)
         surface = nv.Picture.from_address(picture).surface
         self._now.stamps[surface] = self._now.packet
         return self.decode_error
@@ -167,7 +182,7 @@ class FakeNvcuvid:
 
     def _map(self, decoder, surface, address, pitch, parameters):
         self.calls["map"] += 1
-        made = self.live[_value(decoder)]
+        made = self._of(decoder)
         assert sum(owner is made for owner, _ in list(self.mapped.values())) < made.outputs
         memory = surface_of(self._now.frames[surface])
         self.mapped[memory.ctypes.data] = made, memory
@@ -236,10 +251,12 @@ def view(address, shape, strides, dtype=np.uint8):
 class FakeKernel:
     """A kernel of `place_planes` in NumPy, by the same records."""
 
-    def __init__(self, name):
+    def __init__(self, name, current):
         self.name = name
+        self._current = current
 
     def launch(self, stream, grid, block, address, number=None):
+        self._current.check_stream(stream)
         count, planes = divmod(grid[2], 3)
         assert count > 0 and planes == 0
         memory = (ctypes.c_uint8 * (count * FRAME.itemsize)).from_address(int(address))

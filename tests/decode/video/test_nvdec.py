@@ -1,6 +1,5 @@
 """The NVDEC backend: with engines made of FFmpeg, and on a real GPU, which CI does not have."""
 
-import contextlib
 import ctypes
 import functools
 import io
@@ -33,6 +32,7 @@ from jaxaug.decode.video.stored import StoredVideos, read_videos
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Codec
 from jaxaug.sharding import batch_sharding
+from tests.decode.current_device import CurrentDevice
 from tests.decode.video.fake_nvcuvid import FakeKernel, FakeNvcuvid
 from tests.iterators.loaders import one_device
 from tests.videos import GOPS, KINDS, kind, turned, video
@@ -46,7 +46,8 @@ class FakeCuda:
 
     def __init__(self):
         self.memory = {}
-        self.streams = 0
+        self.current = CurrentDevice()
+        self.streams = self.current.streams
 
     def allocate(self, size, purpose=""):
         memory = np.full(size, 55, np.uint8)
@@ -57,18 +58,12 @@ class FakeCuda:
         address = self.allocate(int(np.prod(shape)))
         return self.memory[address].reshape(shape), address
 
-    def create_stream(self):
-        self.streams += 1
-        return self.streams
-
     def call(self, name, *given):
         if name.startswith("cudaMemcpy"):
             ctypes.memmove(*(int(each) for each in given[:3]))
         elif name in ("cudaFree", "cudaFreeHost"):
             del self.memory[given[0]]
-        elif name == "cudaStreamDestroy":
-            self.streams -= 1
-        return (2**35, 2**35) if name == "cudaMemGetInfo" else 0
+        return (2**35, 2**35) if name == "cudaMemGetInfo" else self.current.call(name, *given)
 
 
 class FakeBuffer:
@@ -80,8 +75,10 @@ class FakeBuffer:
         assert dtype == "uint8"
         self.shape = shape
         self.readers = ()
+        self.device = cuda.call("cudaGetDevice")
 
     def prepare(self, rows):
+        assert cuda.call("cudaGetDevice") == self.device
         self.pixels = np.full((rows, *self.shape), 66, np.uint8)
         first = self.pixels.ctypes.data
         return np.array([first + row * self.pixels[0].nbytes for row in range(rows)], np.uint64)
@@ -93,7 +90,7 @@ class FakeBuffer:
         return True
 
     def close(self):
-        pass
+        assert cuda.call("cudaGetDevice") == self.device
 
 
 @pytest.fixture(params=["C", "Python"])
@@ -103,19 +100,18 @@ def engines(monkeypatch, request):
         monkeypatch.setattr(loop, "compiled", lambda: None)
     elif loop.compiled() is None:
         pytest.skip("no C compiler")
-    fake, device = FakeNvcuvid(), FakeCuda()
+    device = FakeCuda()
+    fake = FakeNvcuvid(device.current)
     fake.device = device
-    kernels = Kernels(FakeKernel("place"), FakeKernel("shrink"))
+    kernels = Kernels(*(FakeKernel(name, device.current) for name in ("place", "shrink")))
     kinds = SimpleNamespace(cudaMemcpyHostToDevice=1)
     monkeypatch.setattr(nv, "load", lambda: fake)
     monkeypatch.setattr(nvdec_frames, "compile_place_kernels", lambda: kernels)
     monkeypatch.setattr(nvdec_frames, "is_available", lambda: True)
     monkeypatch.setattr("jaxaug.decode.image.nvjpeg.canvas_buffers.CanvasBuffer", FakeBuffer)
     monkeypatch.setattr(cuda, "runtime", lambda: SimpleNamespace(cudaMemcpyKind=kinds))
-    monkeypatch.setattr(cuda, "on_device", contextlib.nullcontext)
-    for name in ("core", "set_device"):
-        monkeypatch.setattr(cuda, name, lambda *given: None)
-    for name in ("allocate", "pinned_array", "create_stream", "call"):
+    monkeypatch.setattr(cuda, "core", lambda: None)
+    for name in ("allocate", "pinned_array", "call"):
         monkeypatch.setattr(cuda, name, getattr(device, name))
     engines_module.capabilities.cache_clear()
     yield fake
@@ -349,14 +345,17 @@ def test_threads_start_beside_what_their_maker_does_next(engines, monkeypatch):
     kernels = beside(nvdec_frames.compile_place_kernels)
     monkeypatch.setattr(nvdec_frames, "compile_place_kernels", kernels)
     backend = on_engines(fitted((48, 64)))
-    made.set()
-    backend._gpus[0].submit(lambda row: None, 0).result(60)  # behind what was begun before
+    pool = backend._gpus[0]._pool
     deadline = time.monotonic() + 60
-    while engines.device.streams < 6 and time.monotonic() < deadline:
+    while pool._work_queue.qsize() > 2 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert engines.device.streams == 6 and started == [True, True]
+    made.set()  # which two of six threads wait for, and the others for these
+    backend._gpus[0].submit(lambda row: None, 0).result(60)  # behind what was begun before
+    while len(engines.device.streams) < 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(engines.device.streams) >= 4 and started == [True, True]
     backend.close()
-    assert not engines.device.memory and engines.device.streams == 0
+    assert not engines.device.memory and not engines.device.streams
 
 
 def test_a_session_is_kept_for_all_sizes_and_closing_frees_everything(engines, monkeypatch):
@@ -369,7 +368,7 @@ def test_a_session_is_kept_for_all_sizes_and_closing_frees_everything(engines, m
     assert engines.calls["parser"] == engines.calls["create"] == 1
     assert engines.calls["reconfigure"] == 4
     assert not engines.live and not engines.mapped
-    assert not engines.device.memory and engines.device.streams == 0
+    assert not engines.device.memory and not engines.device.streams
     backend.close()  # once more is nothing
 
 
