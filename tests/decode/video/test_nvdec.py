@@ -6,6 +6,7 @@ import io
 import re
 import threading
 import time
+from concurrent.futures import wait
 from types import SimpleNamespace
 
 import jax
@@ -379,7 +380,7 @@ def test_threads_that_have_a_decoder_take_rows_while_others_are_made(engines, mo
     decoded, enough, made = [], threading.Event(), engines.cuvidCreateDecoder
 
     def create(out, info):
-        assert not decoded or enough.wait(20)
+        assert not engines.calls["create"] or enough.wait(20)
         return made(out, info)
 
     def decode(row):
@@ -398,6 +399,47 @@ def test_threads_that_have_a_decoder_take_rows_while_others_are_made(engines, mo
         enough.set()
         canvases.release(())
         backend.close()
+
+
+def test_a_thread_has_its_turn_once_the_decoder_before_is_made(engines, monkeypatch):
+    """It does not wait for the rest of the row for which that is made."""
+    backend = on_engines(fitted((48, 64)))
+    both, finish = threading.Event(), placer.Placer.finish
+
+    def create(out, info, made=engines.cuvidCreateDecoder):
+        if engines.calls["create"]:
+            both.set()
+        return made(out, info)
+
+    def wait_for_both(self):
+        assert both.wait(20)
+        finish(self)
+
+    def decode(row):
+        with VideoFile(memoryview(kind("h264")), MAX_PIXELS) as video:
+            canvases.decode(row, video, np.arange(5))
+
+    monkeypatch.setattr(engines, "cuvidCreateDecoder", create)
+    monkeypatch.setattr(placer.Placer, "finish", wait_for_both)
+    canvases = backend.take(2)
+    try:
+        canvases.map(decode, range(2))
+        assert canvases.on_engines == 2
+    finally:
+        canvases.release(())
+        backend.close()
+
+
+def test_closing_ends_the_wait_for_rows_that_no_thread_takes(engines):
+    backend = on_engines(fitted((48, 64)))
+    gpu = backend._gpus[0]
+    gpu._pool.shutdown()
+    with pytest.raises(RuntimeError):
+        gpu.submit(lambda row: None, 0)
+    ((future, *_),) = gpu._rows
+    backend.close()
+    done, _ = wait([future], timeout=20)
+    assert done and future.cancelled()
 
 
 @pytest.mark.parametrize("canvas, in_flight", [((16, 16), 3), ((1080, 1920), 2)])

@@ -72,11 +72,15 @@ class Worker:
       ordinal: number of the CUDA device, which is current in the thread from now on.
       canvases: of a frame.
       kernels: of the device.
+      at_decoder: of its sessions.
     """
 
-    def __init__(self, ordinal: int, canvases: Canvases, kernels: Kernels):
+    def __init__(
+        self, ordinal: int, canvases: Canvases, kernels: Kernels, at_decoder: Callable[[], None]
+    ):
         cuda.set_device(ordinal)
         self._stream = cuda.create_stream()
+        self._at_decoder = at_decoder
         self._placer = Placer(canvases, kernels, self._stream)
         self._staging: list[tuple[np.ndarray, int]] = []  # page-locked arrays, their addresses
         self._sessions: dict[Form, Session] = {}  # the one used last at the end
@@ -159,7 +163,7 @@ class Worker:
         if session is None:
             if len(self._sessions) >= _MAX_SESSIONS:
                 self._forget(next(iter(self._sessions)))
-            session = Session(form.codec, self._stream)
+            session = Session(form.codec, self._stream, self._at_decoder)
         self._sessions[form] = session
         return session
 
@@ -291,8 +295,10 @@ class NvdecCanvases:
 
     def map(self, function: Callable[[int], T], rows: Sequence[int]) -> list[T]:
         """Return what a function returns of each row, called in threads of the row's GPU."""
-        futures = {row: self._part(row)[0].gpu.submit(function, row) for row in rows}
+        futures: dict[int, Future[T]] = {}
         try:
+            for row in rows:
+                futures[row] = self._part(row)[0].gpu.submit(function, row)
             wait(futures.values())
         except BaseException:
             for future in futures.values():
@@ -419,7 +425,7 @@ class _Gpu:
         self.begun()
 
     def begun(self) -> None:
-        """Let another thread make its first decoder; this one has done so, or need not."""
+        """Let another thread make its first decoder; this one has it, or need not."""
         if not self._local.begun:
             self._local.begun = True
             self._beginning.release()
@@ -436,7 +442,7 @@ class _Gpu:
         """Return the worker of this thread, one of the pool's."""
         if not hasattr(self._local, "worker"):
             kernels = self._kernels.result()
-            self._local.worker = Worker(self.ordinal, self._canvases, kernels)
+            self._local.worker = Worker(self.ordinal, self._canvases, kernels, self.begun)
             self._workers.append(self._local.worker)
         return self._local.worker
 
@@ -445,6 +451,7 @@ class _Gpu:
         self._pool.shutdown(cancel_futures=True)
         for future, *_ in self._rows:
             future.cancel()
+            future.set_running_or_notify_cancel()  # else who waits for it goes on waiting
         with cuda.on_device(self.ordinal):
             for worker in self._workers:
                 worker.close()

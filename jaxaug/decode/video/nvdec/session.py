@@ -74,11 +74,13 @@ class Session:
     Args:
       codec: one of `libnvcuvid.CODECS`.
       stream: of the device; what reads a surface runs on it.
+      at_decoder: called when it has made a decoder, for which the driver takes some 25 ms.
     """
 
-    def __init__(self, codec: int, stream: int):
+    def __init__(self, codec: int, stream: int, at_decoder: Callable[[], None] = lambda: None):
         library = self._library = nv.load()
         self._stream = stream
+        self._at_decoder = at_decoder
         self._decoder = c_void_p()
         self._parser = c_void_p()
         self._made = nv.CreateInfo()  # of the decoder
@@ -225,6 +227,7 @@ class Session:
         mapped = _MAPPED_BYTES // _surface_bytes(self._made)
         self._made.outputs = min(max(mapped, _MIN_MAPPED), loop.MAX_MAPPED)
         self._library.cuvidCreateDecoder(byref(self._decoder), byref(self._made))
+        self._at_decoder()
         self._state.decoder = self._decoder.value
         self._state.outputs = self._made.outputs
 
