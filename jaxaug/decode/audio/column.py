@@ -59,7 +59,7 @@ class Audio(ColumnDecoder):
         `count` clips lie evenly from the first to the last, one in the middle; or seconds.
       count: clips of each record; None for one without an axis of its own.
       channels: "mono", the mean of all; "stereo", of which a mono file has two alike; "as stored",
-        an axis even for one, the same number in all files.
+        an axis even for one, the same number in all files, in the order of WAV whatever the format.
       pad: what follows a sound that is shorter than its clip: "zero", or "repeat", the sound again
         (its length is N then).
       max_rate: the highest rate of a file; None for that of 1,000 records.

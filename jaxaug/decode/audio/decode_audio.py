@@ -37,7 +37,7 @@ def decode_audio(
       max_samples: more, of all channels together, are refused before anything is allocated.
 
     Returns:
-      float32 or int16[n, channels], and the rate in Hz.
+      float32 or int16[n, channels], in the order of WAV whatever the format, and the rate in Hz.
 
     Raises:
       DecodeError: it is no sound, or is damaged, or the window has too many samples.
@@ -55,8 +55,9 @@ def decode_audio(
       >>> samples.shape, rate
       ((800, 1), 8000)
 
-    Differs from `torchaudio.load` and `librosa.load` in the order of axes, channels last, and from
-    the latter in that neither rate nor channels change.
+    Differs from `torchaudio.load` and `librosa.load` in the order of axes, channels last, from the
+    latter in that neither rate nor channels change, and from libsndfile, which leaves three and
+    more channels of Vorbis and Opus in Ogg in their own order.
     """
     if not isinstance(start, numbers.Real) or not 0 <= start < math.inf:
         raise ValueError(f"`start` must be seconds of at least 0, got {start!r}.")

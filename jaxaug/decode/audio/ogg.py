@@ -1,6 +1,6 @@
 """Ogg: pages with their checksums, packets, and the page before a place of the sound.
 
-Reference: RFC 3533 section 6.
+References: RFC 3533 section 6; Xiph.Org, "Vorbis I specification" section 4.3.9 (channels).
 """
 
 import struct
@@ -15,6 +15,15 @@ _CONTINUED, _LAST = 1, 4  # of the bits of a page
 _MOST = 65_307  # bytes of a page
 _NEAR = 1 << 14  # bytes that are walked page by page
 _PROBES = 8  # places of a file where its pages must be those of one stream
+# Of each number of channels, the places in Vorbis' order of those in that of WAV: front left and
+# right, center, low frequencies, back, side.
+_IN_WAV = {
+    3: (0, 2, 1),
+    5: (0, 2, 1, 3, 4),
+    6: (0, 2, 1, 5, 3, 4),
+    7: (0, 2, 1, 6, 5, 3, 4),
+    8: (0, 2, 1, 7, 5, 6, 3, 4),
+}
 _MIRRORED = bytes(int(f"{number:08b}"[::-1], 2) for number in range(256))
 
 
@@ -41,6 +50,19 @@ class Page(NamedTuple):
     continued: bool
     parts: list[bytes]
     open: bool
+
+
+def channel_order(channels: int) -> tuple[int, ...]:
+    """Return where the channels lie, in the order of WAV, among those of Vorbis and of Opus.
+
+    All other formats, and Vorbis and Opus in Matroska and MP4 as FFmpeg reads them, have that of
+    WAV, so that a column of mixed files has the same channels in each.
+
+    Example:
+      >>> channel_order(6)
+      (0, 2, 1, 5, 3, 4)
+    """
+    return _IN_WAV.get(channels, tuple(range(channels)))
 
 
 def read_page(data: memoryview, start: int) -> Page:

@@ -32,7 +32,8 @@ class Stream(NamedTuple):
       begin: the position of its first sample.
       skipped: samples of `rate` that the encoder put before the sound.
       gain: a factor of all samples.
-      layout: streams, coupled streams and the mapping of channels, as libopus takes them.
+      layout: streams, coupled streams and the mapping of channels, as libopus takes them; those of
+        Vorbis in the order of WAV.
     """
 
     rate: int
@@ -82,7 +83,10 @@ def _layout(head: bytes, channels: int, family: int) -> tuple[int, int, bytes]:
         return 1, channels - 1, bytes(range(channels))
     if len(head) < 21 + channels:
         raise DecodeError("its header is damaged: it does not tell of each channel")
-    return head[19], head[20], head[21 : 21 + channels]
+    mapping = head[21 : 21 + channels]
+    if family == 1:
+        mapping = bytes(mapping[channel] for channel in ogg.channel_order(channels))
+    return head[19], head[20], mapping
 
 
 def _first_of_sound(data: memoryview) -> ogg.Page | None:

@@ -113,7 +113,8 @@ def _vorbis(data: memoryview, header: Header, first: int, count: int, exact: boo
     # libsndfile takes the end of the last page for that of its last packet, which it cuts: what it
     # seeks there comes too early by what was cut.
     begin = min(first, ogg.begin_of_last_page(data))
-    return _soundfile(data, header, begin, count + first - begin, exact)[first - begin :]
+    samples = _soundfile(data, header, begin, count + first - begin, exact)[first - begin :]
+    return np.take(samples, ogg.channel_order(header.channels), axis=1)
 
 
 def _stream(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:

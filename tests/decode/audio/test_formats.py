@@ -423,6 +423,24 @@ def test_eight_channels_of_ffmpeg():
     np.testing.assert_array_equal(whole[:9000], samples)
 
 
+@pytest.mark.parametrize("channels", [2, 3, 4, 5, 6, 7, 8])
+@pytest.mark.parametrize("kind", ["vorbis", "opus"])
+def test_channels_of_ogg_are_in_the_order_that_ffmpeg_gives_them(kind, channels):
+    """In which they are in all other files. Each channel has a tone of its own."""
+    data = encoded(kind, wave(1, 24_000, channels, 48_000), 48_000)
+    with av.open(io.BytesIO(data)) as file:
+        packed = av.AudioResampler("flt")
+        frames = [
+            part.to_ndarray() for each in file.decode(audio=0) for part in packed.resample(each)
+        ]
+    expected = np.concatenate(frames, axis=1).reshape(-1, channels)
+    _, whole = all_of(data)
+    count = min(len(whole), len(expected))  # FFmpeg loses the last samples of Vorbis
+    np.testing.assert_allclose(whole[:count], expected[:count], rtol=0, atol=1e-5)
+    window = read_window(memoryview(data), read_header(memoryview(data)), 9000, 9500, exact=False)
+    np.testing.assert_allclose(window, whole[9000:9500], rtol=0, atol=1e-5)
+
+
 def test_opus_of_ffmpeg():
     for rate, frames in ((16_000, 5001), (48_000, 300), (48_000, 96_001)):
         data = by_ffmpeg(wave(1, frames, 1, rate), rate, "libopus", "ogg")
