@@ -47,6 +47,12 @@ _SOUNDS = (
 )
 _SOUNDS += (".flac", ".mp3", ".ogg", ".oga", ".opus", ".aac", ".m4a", ".wma")
 _SOUNDS += (".ac3", ".eac3", ".amr", ".awb")
+# By what is in a folder: the source that reads it.
+_SOURCES = {
+    "images": ("ImageFolder", _IMAGES),
+    "videos": ("VideoFolder", VIDEOS),
+    "sounds": ("AudioFolder", _SOUNDS),
+}
 _MAX_SHOWN_NAMES = 5  # names in an error
 _PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
@@ -227,8 +233,18 @@ def _list_folder(root: Path, noun: str, extensions: tuple[str, ...]) -> tuple[li
         raise SourceError(f"`root`: {error.filename!r} cannot be read: {reason(error)}.") from error
     if not names:
         expected = f"class folders with files named {', '.join(extensions)}"
-        raise SourceError(f"no {noun} below {str(root)!r}: expected {expected}.")
+        raise SourceError(f"no {noun} below {str(root)!r}: expected {expected}{_others(root)}.")
     return names, below
+
+
+def _others(root: Path) -> str:
+    """Return what reads the files of another kind below a folder, for a message; "" without any."""
+    found = [
+        f"{noun}, which {source} reads,"
+        for noun, (source, extensions) in _SOURCES.items()
+        if any(files_below(str(root), extensions))
+    ]
+    return f"; there are {' and '.join(found)}".removesuffix(",") if found else ""
 
 
 def _class_names(classes: Sequence[str]) -> tuple[str, ...]:

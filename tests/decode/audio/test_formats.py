@@ -428,7 +428,7 @@ def test_eight_channels_of_ffmpeg():
 def test_channels_of_ogg_are_in_the_order_that_ffmpeg_gives_them(kind, channels):
     """In which they are in all other files. Each channel has a tone of its own."""
     data = encoded(kind, wave(1, 24_000, channels, 48_000), 48_000)
-    with av.open(io.BytesIO(data)) as file:
+    with av.open(io.BytesIO(data), "r") as file:
         packed = av.AudioResampler("flt")
         frames = [
             part.to_ndarray() for each in file.decode(audio=0) for part in packed.resample(each)

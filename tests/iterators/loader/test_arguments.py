@@ -205,6 +205,15 @@ def test_missing_and_empty_folders_are_named(tmp_path):
         ImageFolder(tmp_path / "empty")
 
 
+def test_a_folder_of_other_files_names_what_reads_them(tmp_path):
+    for name in ("a/x.mp4", "a/y.wav"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"...")
+    told = "; there are videos, which VideoFolder reads, and sounds, which AudioFolder reads[.]"
+    with pytest.raises(SourceError, match=told):
+        ImageFolder(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["image", "size", "valid", "index"])
 def test_features_with_the_names_of_a_batch_are_refused(name):
     with pytest.raises(
