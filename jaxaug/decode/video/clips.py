@@ -8,7 +8,7 @@ import dataclasses
 
 import numpy as np
 
-from jaxaug._checks import check_choice, check_count, check_positive_int, is_int
+from jaxaug._checks import check_amount, check_choice, check_count, check_positive_int, is_int
 from jaxaug.decode._draw import draw_integers
 
 _STARTS = ("random", "uniform", "center")
@@ -37,9 +37,7 @@ class Clips:
                 " the video of its own, got 1."
             )
         if self.fps is not None:
-            good = isinstance(self.fps, (int, float)) and not isinstance(self.fps, bool)
-            if not good or not 0 < self.fps < float("inf"):
-                raise ValueError(f"`fps` must be a number above 0, got {self.fps!r}.")
+            check_amount("fps", self.fps, "frames a second")
             if self.stride is not None:
                 raise ValueError(
                     f"`stride` must be left out beside `fps`={self.fps:g}, got {self.stride!r}: "

@@ -82,7 +82,7 @@ def test_clips_by_time_that_fit_are_whole(seconds, fps):
     [
         ({"frames": 0}, "`frames` must be an int of at least 1"),
         ({"stride": 0}, "`stride` must be an int of at least 1"),
-        ({"fps": -1.0}, "`fps` must be a number above 0"),
+        ({"fps": -1.0}, "`fps` must be a number of frames a second above 0"),
         ({"stride": 2, "fps": 8}, "`stride` must be left out beside `fps`=8"),
         ({"start": "end"}, "`start` must be one of 'random', 'uniform', 'center'"),
         ({"start": -1}, "`start` must be an int of at least 0"),
