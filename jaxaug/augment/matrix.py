@@ -146,7 +146,7 @@ def inverse(matrix: Matrix) -> Matrix:
         (d, h, e, g), (b, g, a, h), (a, e, b, d),
     )
     # fmt: on
-    adjugate = [_sub(_product(p, q), _product(r, s)) for p, q, r, s in minors]
+    adjugate = [_cross(p, r, s, q) for p, q, r, s in minors]
     if matrix.affine:
         return Matrix(*(_div(entry, adjugate[8]) for entry in adjugate))._replace(w1=1.0)
     # Dividing by the determinant keeps the third coordinate positive in front of the horizon.
@@ -163,7 +163,7 @@ def determinant(matrix: Matrix) -> Scalar:
     """
     a, b, c, d, e, f, g, h, i = matrix
     minors = ((e, i, f, h), (c, h, b, i), (b, f, c, e))
-    return _dot((a, d, g), tuple(_sub(_mul(p, q), _mul(r, s)) for p, q, r, s in minors))
+    return _dot((a, d, g), tuple(_cross(p, r, s, q) for p, q, r, s in minors))
 
 
 def homography(startpoints: Array, endpoints: Array) -> Matrix:
@@ -203,12 +203,12 @@ def square_to(corners: Array) -> Matrix:
     dy1 = y1 - y2
     dy2 = y3 - y2
     sy = y0 - y1 + y2 - y3
-    determinant = dx1 * dy2 - dx2 * dy1
-    g = (sx * dy2 - dx2 * sy) / determinant
-    h = (dx1 * sy - sx * dy1) / determinant
-    return Matrix(
-        x1 - x0 + g * x1, x3 - x0 + h * x3, x0, y1 - y0 + g * y1, y3 - y0 + h * y3, y0, g, h, 1.0
-    )
+    determinant = _cross(dx1, dx2, dy1, dy2)
+    g = _cross(sx, dx2, sy, dy2) / determinant
+    h = _cross(dx1, sx, dy1, sy) / determinant
+    xx, yx = x1 - x0 + _product(g, x1), y1 - y0 + _product(g, y1)
+    xy, yy = x3 - x0 + _product(h, x3), y3 - y0 + _product(h, y3)
+    return Matrix(xx, xy, x0, yx, yy, y0, g, h, 1.0)
 
 
 def transform_points(matrix: Matrix, x: Array, y: Array) -> tuple[Any, Any, Any]:
@@ -220,11 +220,13 @@ def transform_points(matrix: Matrix, x: Array, y: Array) -> tuple[Any, Any, Any]
       >>> transform_points(translation(1.0, 2.0), 3.0, 4.0)
       (4.0, 6.0, 1.0)
     """
-    u = _add(_add(_mul(matrix.xx, x), _mul(matrix.xy, y)), matrix.x1)
-    v = _add(_add(_mul(matrix.yx, x), _mul(matrix.yy, y)), matrix.y1)
+    # Affine places have the same bits in any batch without it, and are many.
+    times = _mul if matrix.affine else _product
+    u = _add(_add(times(matrix.xx, x), times(matrix.xy, y)), matrix.x1)
+    v = _add(_add(times(matrix.yx, x), times(matrix.yy, y)), matrix.y1)
     if matrix.affine:
         return u, v, 1.0
-    w = jnp.maximum(matrix.wx * x + matrix.wy * y + matrix.w1, 1e-6)
+    w = jnp.maximum(times(matrix.wx, x) + times(matrix.wy, y) + matrix.w1, 1e-6)
     return jnp.clip(u / w, -_FAR, _FAR), jnp.clip(v / w, -_FAR, _FAR), w
 
 
@@ -282,5 +284,11 @@ def _div(a, b):
     return 0.0 if _is(a, 0.0) else a if _is(b, 1.0) else a / b
 
 
+def _cross(a, b, c, d):
+    """Return a d - b c."""
+    return _sub(_product(a, d), _product(b, c))
+
+
 def _dot(row, column):
-    return _add(_add(_mul(row[0], column[0]), _mul(row[1], column[1])), _mul(row[2], column[2]))
+    first, second, third = map(_product, row, column)
+    return _add(_add(first, second), third)
