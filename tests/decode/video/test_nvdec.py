@@ -490,6 +490,30 @@ def test_an_error_of_the_library_is_the_hosts_to_explain(engines):
     assert not engines.live and not engines.device.memory
 
 
+def test_page_locked_memory_that_is_half_there_is_taken_and_freed(engines, monkeypatch):
+    left = iter([True, True, False])  # of the placer, of luma and of chroma
+
+    def pinned(shape, take=cuda.pinned_array):
+        if not next(left, True):
+            raise MemoryError("none left")
+        return take(shape)
+
+    monkeypatch.setattr(nvdec_frames, "_AT_ONCE", 1)
+    monkeypatch.setattr(cuda, "pinned_array", pinned)
+    engines.engines = 1
+    description = fitted((48, 64))
+    backend = on_engines(description)
+    reader = column.VideoReader(description, backend)
+    encoded = Encoded.from_bytes([kind("mpeg4")])
+    checked, _ = reader.check_rows(encoded, None)
+    asked = (encoded, checked, {}, np.ones(1, bool), np.zeros(1, np.uint64))
+    with pytest.raises(MemoryError, match="none left"):
+        reader.decode_rows(*asked)
+    reader.decode_rows(*asked).release(())
+    reader.close()
+    assert not engines.device.memory
+
+
 def test_an_exception_within_a_callback_is_raised(engines, monkeypatch):
     def fail(*given):
         raise MemoryError("none left")

@@ -135,8 +135,8 @@ class Worker:
         Args:
           shapes: of the row.
         """
-        if not self._staging:
-            self._staging = [cuda.pinned_array(shape) for shape in shapes]
+        for shape in shapes[len(self._staging) :]:  # none, or what was not to be had the last time
+            self._staging.append(cuda.pinned_array(shape))
         luma, chroma = (array for array, _ in self._staging)
         return [luma.reshape(-1, *luma.shape[-2:]), chroma.reshape(-1, *chroma.shape[-3:])]
 
