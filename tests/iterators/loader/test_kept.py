@@ -1098,6 +1098,19 @@ def test_images_of_different_sizes_that_gpus_keep_are_those_without_it(keep, bac
     assert assert_same_batches(source, keep, **options) == len(images) - 1
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("keep", ["device", "device:0.4", "host"])
+def test_no_canvas_leaves_a_gpu_unasked(keep):
+    source = InMemory([encode(picture(number, 40, 50)) for number in range(64)])
+    options = {"decode": Image(canvas=(40, 50)), "sharding": batch_sharding(jax.devices("gpu")[:1])}
+    jax.config.update("jax_transfer_guard", "disallow")
+    try:
+        with Loader(source, 16, **options, keep=keep) as loader:
+            assert sum(len(batch["valid"]) for batch in loader.steps(8)) == 128
+    finally:
+        jax.config.update("jax_transfer_guard", "allow")
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_nothing_moves_unasked(keep, count):
     source = InMemory(np.zeros((8, 4, 4, 3), np.uint8))
