@@ -45,15 +45,29 @@ def test_parts_of_a_video_with_fewer_frames_have_one_each():
 
 def test_fixed_starts():
     assert shown(Video(frames=2, stride=1, start="center"))[0].tolist() == [49, 50]
+    assert shown(Video(frames=2, stride=1, start="center"), SECONDS[:99])[0].tolist() == [48, 49]
     assert shown(Video(frames=2, stride=1, start=7))[0].tolist() == [7, 8]
     uniform = shown(Video(frames=10, stride=1, start="uniform", count=3))[:, 0]
     assert uniform.tolist() == [15, 45, 75]  # the middles of three parts of 91 places
+    parts = Video(frames=10, stride=1, start="uniform", count=2, overlap=False)
+    assert shown(parts)[:, 0].tolist() == [20, 70]  # the middles of 41 places in each half
     assert shown(Video(frames=2, start=100))[0].tolist() == [-1, -1]
+    assert shown(Video(frames=2, fps=25, start=100))[0].tolist() == [-1, -1]
 
 
 def test_a_short_video_ends_in_padding():
     assert shown(Video(frames=4, stride=2), SECONDS[:5])[0].tolist() == [0, 2, 4, -1]
+    assert shown(Video(frames=4, stride=2, start=0), SECONDS[:6])[0].tolist() == [0, 2, 4, -1]
     assert shown(Video(frames=3, fps=25, start=0), SECONDS[:1])[0].tolist() == [0, -1, -1]
+
+
+def test_the_last_frame_is_shown_as_long_as_the_one_before():
+    assert shown(Video(frames=5, fps=50, start=98))[0].tolist() == [98, 98, 99, 99, -1]
+
+
+def test_a_clip_by_time_begins_at_each_place_where_it_fits():
+    firsts = [shown(Video(frames=3, fps=25), SECONDS[:5], key)[0, 0] for key in range(50)]
+    assert set(firsts) == {0, 1, 2}
 
 
 def test_frames_by_time_are_those_that_are_shown_then():

@@ -1,14 +1,25 @@
 """From planes to RGB: float64 definitions, FFmpeg's scaler, and the same bits in NumPy and JAX."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
+from PIL import Image, ImageOps
 
 from jaxaug.decode import decode_video
 from jaxaug.decode.video import convert
 from jaxaug.decode.video.color import to_rgb, whole_chroma
 from jaxaug.decode.video.convert import _whole, frames_to_rgb
-from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, write_planes
+from jaxaug.decode.video.planes import (
+    Color,
+    Planes,
+    color_of,
+    fit_planes,
+    plane_sizes,
+    planes_of,
+    write_planes,
+)
 from jaxaug.decode.video.table import Codec
 from tests.reference import video as reference
 from tests.videos import INTERLACED, all_frames, av, kind, picture, video
@@ -188,8 +199,6 @@ def test_an_interlaced_frame_on_a_canvas_is_the_frame_alone(size, more):
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_interlaced_chroma_is_shrunk_from_the_rows_of_its_fields(whole):
-    from PIL import Image
-
     luma, chroma = planes((48, 64), True)
     small = fit_planes(Planes(luma, chroma, Color(0, 0, 0, 0), interlaced=True), (40, 54), whole)
     columns = np.arange(32.0) if not whole else (np.arange(64) - 0.5) / 2
@@ -204,8 +213,6 @@ def test_interlaced_chroma_is_shrunk_from_the_rows_of_its_fields(whole):
 
 
 def test_large_frames_are_shrunk_as_pillow_shrinks_them():
-    from PIL import Image
-
     luma = planes((90, 120), True)[0]
     chroma = np.full((2, 45, 60), 128, np.uint8)
     small = fit_planes(Planes(luma, chroma, Color(0, 0, 0, -1)), (30, 40), False)
@@ -274,3 +281,59 @@ def test_large_clips_are_converted_on_gpus_one_after_the_other(monkeypatch):
         bytes_taken.append(made.memory_analysis().temp_size_in_bytes)
     np.testing.assert_array_equal(*found)
     assert bytes_taken[0] >= 4 * luma.size > 2 * bytes_taken[1]
+
+
+def frame_of(pixels, values):
+    """Return a frame of 4 x 4 whose planes are filled with a number."""
+    frame = av.VideoFrame(4, 4, pixels)
+    for plane in frame.planes:
+        plane.update(np.full(plane.buffer_size // values.itemsize, values).tobytes())
+    return frame
+
+
+def test_white_is_white_at_any_depth():
+    """Rounded to 8 bits, the highest number of more is no level; of fewer it is the highest."""
+    for depth in (10, 12):
+        highest = frame_of(f"yuv420p{depth}le", np.uint16(2**depth - 1))
+        assert (planes_of(highest, Codec()).luma == 255).all()
+    assert (planes_of(frame_of("rgb555le", np.uint16(2**15 - 1)), Codec()).luma == 235).all()
+
+
+def test_palettes_are_blue_green_red():
+    palette = np.zeros((256, 4), np.uint8)
+    palette[7] = (0, 0, 255, 255)
+    codec = Codec(pixels="pal8", palette=palette.tobytes())
+    found = planes_of(frame_of("pal8", np.uint8(7)), codec)
+    expected = planes_of(frame_of("bgra", np.frombuffer(palette[7].tobytes(), "<u4")[0]), Codec())
+    np.testing.assert_array_equal(found.luma, expected.luma)
+    np.testing.assert_array_equal(found.chroma, expected.chroma)
+    assert (found.chroma[1] == 240).all()  # red
+
+
+def test_spaces_of_colors_have_their_matrices():
+    """AVColorSpace: 1 is BT.709, 4 FCC, 5 and 6 BT.601, 7 SMPTE 240M, beside BT.709; 9 BT.2020."""
+    found = {space: color_of(Codec(space=space)).matrix for space in (1, 2, 4, 5, 6, 7, 9)}
+    assert found == {1: 1, 2: 0, 4: 0, 5: 0, 6: 0, 7: 1, 9: 2}
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_orientations_are_those_of_pillow(mirrored):
+    """What turns a frame is told as EXIF, by which masks and boxes follow."""
+    stored = np.arange(16, dtype=np.uint8).reshape(4, 4)
+    for rotation in (0, 90, 180, 270):
+        frame = frame_of("gray", np.uint8(0)).reformat(format="yuv444p")
+        frame.planes[0].update(
+            np.pad(stored, ((0, 0), (0, frame.planes[0].line_size - 4))).tobytes()
+        )
+        found = planes_of(frame, Codec(rotation=rotation, mirrored=mirrored))
+        image = Image.fromarray(stored)
+        image.getexif()[274] = found.orientation
+        np.testing.assert_array_equal(found.luma, np.asarray(ImageOps.exif_transpose(image)))
+
+
+@pytest.mark.parametrize("size", [(4, 5), (5, 4)])
+def test_turned_frames_of_odd_sides_have_chroma_for_each_pixel(size):
+    codec = Codec(height=size[0], width=size[1], pixels="yuv420p")
+    assert plane_sizes(codec) == (size, (-(-size[0] // 2), -(-size[1] // 2)))
+    turned = size[::-1]
+    assert plane_sizes(dataclasses.replace(codec, rotation=90)) == (turned, turned)

@@ -196,6 +196,9 @@ def test_key_frames_of_open_groups_are_not_where_leading_frames_begin():
     assert [run.tolist() for run in runs] == [[0, 1, 2], [4]]
     idle = dataclasses.replace(table, idle=np.isin(np.arange(7), (2, 3, 5)))
     assert [run.tolist() for run in idle.runs(np.array([2, 6]))] == [[0, 1, 3], [4]]
+    # Where a packet that is decoded later lies in front, and one amid the others is the largest.
+    places = {"offsets": np.array([0, 90, 40, 20, 60, 50, 70]), "sizes": np.arange(10, 80, 10)}
+    assert dataclasses.replace(table, **places).bytes_of(np.array([1])) == (0, 110)
     with pytest.raises(DecodeError, match="no key frame comes before"):
         dataclasses.replace(table, keys=np.zeros(7, bool)).runs(np.array([0]))
 
