@@ -82,6 +82,9 @@ class Frames:
     def _clip(self, key: Key, rows: Sample, shared: Sample) -> Sample:
         """Return what one clip has of its own, from its entries with a row for each frame."""
         chain = self._chain
+        if "size" in rows:
+            shared = {**shared, "size": rows["size"]}
+            rows = {name: row for name, row in rows.items() if name != "size"}
         if self.per_frame:
             numbers = jnp.arange(rows["image"].shape[0], dtype=jnp.int32)
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
@@ -101,7 +104,10 @@ class Frames:
         """Return the entries with a row for each frame, and those that all frames share."""
         chain = self._chain
         kinds = Targets(added=chain.targets).kinds(given)
-        return split_frames(given, {"image", *kinds, *self.entries})
+        rows, shared = split_frames(given, {"image", *kinds, *self.entries})
+        if rows["image"].ndim == 5 and jnp.ndim(shared.get("size", 0)) == 2:
+            rows["size"] = jnp.asarray(shared.pop("size"))  # of each clip, as another has left it
+        return rows, shared
 
 
 def frames_name(given: Sample) -> str:

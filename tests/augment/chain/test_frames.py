@@ -249,3 +249,16 @@ def test_each_clip_has_draws_of_its_own(per_frame):
         np.testing.assert_array_equal(out["mask"][number], expected["mask"])
     with pytest.raises(ValueError, match="for each of the 3 frames of each of 2 clips"):
         A.Frames(chain)(KEY, {"video": clips, "mask": masks[0]})
+
+
+def test_clips_pass_one_chain_after_another():
+    """The first leaves a size of each clip, within which the second mirrors."""
+    upward, sideways = (
+        A.Frames(flip(1.0)) for flip in (A.RandomVerticalFlip, A.RandomHorizontalFlip)
+    )
+    clips = np.stack([FRAMES, FRAMES[::-1]])
+    given = {"video": clips, "size": np.int32([5, 6])}
+    found = jax.jit(lambda given: sideways(KEY, upward(KEY, given)))(given)
+    np.testing.assert_array_equal(found["size"], [[5, 6]] * 2)
+    expected = clips[:, :, 4::-1, 5::-1]
+    np.testing.assert_array_equal(found["video"][:, :, :5, :6], expected)
