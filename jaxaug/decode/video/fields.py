@@ -1,10 +1,17 @@
 """Second fields of interlaced H.264, where a container has each field in a packet of its own."""
 
-from jaxaug.decode.video.references import length_bytes_of, nal_units
-from jaxaug.decode.video.sequence import Bits, Parameters, parameter_sets, read_sequence
+from jaxaug.decode.video.nal import (
+    IDR,
+    PICTURE,
+    SEQUENCE,
+    Bits,
+    length_bytes_of,
+    nal_units,
+    parameter_sets,
+)
+from jaxaug.decode.video.sequence import Parameters, read_sequence
 
-_SLICES, _SEQUENCE, _PICTURE = (1, 2, 5), 7, 8  # types of NAL units, ITU-T H.264 table 7-1
-_IDR = 5
+_SLICES = (1, 2, 5)  # types of NAL units, ITU-T H.264 table 7-1
 _MAX_SLICE_HEADER = 32  # bytes, of which the first few numbers are read
 _MAX_SET = 1024  # bytes of parameters
 
@@ -53,11 +60,11 @@ class SecondFields:
     def _read(self, unit: bytes) -> None:
         """Note the parameters of a NAL unit that has some."""
         kind = unit[0] & 31 if unit else 0
-        if kind == _SEQUENCE:
+        if kind == SEQUENCE:
             number, sequence = read_sequence(bytes(unit[1:]))
             self._sequences[number] = sequence
             self._interlaced |= sequence.fields
-        elif kind == _PICTURE:
+        elif kind == PICTURE:
             bits = Bits(unit[1:_MAX_SLICE_HEADER])
             number = bits.code()
             self._pictures[number] = bits.code()
@@ -78,5 +85,5 @@ class SecondFields:
             return False
         before, self._field = self._field, field
         second = before is not None and not self._paired and before[0] == frame
-        self._paired = second and unit[0] & 31 != _IDR
+        self._paired = second and unit[0] & 31 != IDR
         return self._paired

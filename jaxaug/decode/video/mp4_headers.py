@@ -1,14 +1,20 @@
 """What the headers of an MP4 of H.264 tell, so that FFmpeg need not decode a picture to open it."""
 
 import dataclasses
-import itertools
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxaug.decode.video.container import inner_boxes
-from jaxaug.decode.video.references import has_message, length_bytes_of, nal_units
-from jaxaug.decode.video.sequence import Parameters, parameter_sets, read_sequence
+from jaxaug.decode.video.nal import (
+    MESSAGES,
+    SEQUENCE,
+    first_units,
+    has_message,
+    length_bytes_of,
+    parameter_sets,
+)
+from jaxaug.decode.video.sequence import Parameters, read_sequence
 from jaxaug.decode.video.table import CHROMA_SITES, Codec
 
 _ONE_ENTRY = struct.pack(">I", 1)
@@ -16,10 +22,8 @@ _ENTRY = 8  # bytes of a "stsd" before its first entry
 _FIELDS = 86  # bytes of an entry of a video before its boxes: ISO/IEC 14496-12 section 12.1.3.2
 _MOVIE_MATRIX, _TRACK_MATRIX = 36, 40  # places in "mvhd" and "tkhd", of times of 32 bits
 _ONE = 1 << 16
-_MAX_UNITS = 64  # of a packet, looked at
 # Counter-clockwise degrees by (a, b, c, d) of a matrix, section 8.3.2.3.
 _ROTATIONS = {(1, 0, 0, 1): 0, (0, -1, 1, 0): 90, (-1, 0, 0, -1): -180, (0, 1, -1, 0): -90}
-_MESSAGES, _SEQUENCE = 6, 7  # types of NAL units, ITU-T H.264 table 7-1
 _ORIENTATION = 47  # a message, section D.1
 _FORMS = {1: "420", 2: "422", 3: "444"}
 _DEPTHS = {(8, 8): "", (10, 10): "10le"}
@@ -58,7 +62,7 @@ class Headers(NamedTuple):
             alone
             and bytes(context.extradata or b"") == self.extradata
             and (context.height, context.width) == (self.sequence.height, self.sequence.width)
-            and all(unit == self.unit for unit in units if unit[0] & 31 == _SEQUENCE)
+            and all(unit == self.unit for unit in units if unit[0] & 31 == SEQUENCE)
         )
 
     def fill(self, context: Any) -> None:
@@ -82,7 +86,7 @@ class Headers(NamedTuple):
     def turned(self, codec: Codec, first: bytes | memoryview) -> Codec | None:
         """Return a codec with its rotation; None where the first packet may tell another."""
         units = _units(first, self.extradata)
-        messages = (unit for unit in units if unit[0] & 31 == _MESSAGES)
+        messages = (unit for unit in units if unit[0] & 31 == MESSAGES)
         if self.rotation is None or any(has_message(unit[1:], _ORIENTATION) for unit in messages):
             return None
         return dataclasses.replace(codec, rotation=self.rotation)
@@ -121,7 +125,7 @@ def _read_entry(data: memoryview, place: Box, rotation: int | None) -> Headers |
     extradata = bytes(data[slice(*header)])
     length_bytes = length_bytes_of("h264", extradata)
     units = parameter_sets(extradata, length_bytes) if length_bytes else []
-    sequences = [unit for unit in units if unit and unit[0] & 31 == _SEQUENCE]
+    sequences = [unit for unit in units if unit and unit[0] & 31 == SEQUENCE]
     if len(sequences) != 1:
         return None
     _, sequence = read_sequence(sequences[0][1:])
@@ -147,8 +151,4 @@ def _rotation(data: memoryview, movie: Box, track: Box) -> int | None:
 
 def _units(content: bytes | memoryview, extradata: bytes) -> list[bytes]:
     """Return the first NAL units of a packet."""
-    length_bytes = length_bytes_of("h264", extradata)
-    firsts = itertools.islice(nal_units(content, length_bytes), _MAX_UNITS)
-    stops = [*firsts, len(content) + length_bytes]
-    units = (bytes(content[a : b - length_bytes]) for a, b in itertools.pairwise(stops))
-    return [unit for unit in units if unit]
+    return [unit for _, unit in first_units(content, length_bytes_of("h264", extradata))]

@@ -4,16 +4,21 @@ those from which decoding cannot begin although a container says so.
 
 import itertools
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-_MAX_UNITS = 64  # of a packet, looked at: parameter sets and messages stand before the slices
-_START_CODE = b"\0\0\1"  # ITU-T H.264 and H.265, annex B
-# Where "avcC" and "hvcC" tell the bytes of a length: ISO/IEC 14496-15 sections 5.3.3 and 8.3.3.
-_LENGTH_PLACES = {"h264": 4, "hevc": 21}
-_IDR, _MESSAGES = 5, 6  # types of NAL units, ITU-T H.264 table 7-1
+from jaxaug.decode.video.nal import (
+    IDR,
+    LENGTH_PLACES,
+    MAX_UNITS,
+    MESSAGES,
+    first_units,
+    has_message,
+    length_bytes_of,
+    nal_units,
+)
+
 _RECOVERY_POINT = 6  # of a message, section D.1
 _X264 = re.compile(rb"x264 - core (\d+)")  # in a message of its own
 # Builds that wrote 4:4:4, or direct predictions, in another way than the standard: FFmpeg decodes
@@ -52,11 +57,11 @@ class References:
 
     def __init__(self, codec: str, extradata: bytes | None):
         self._hevc = codec == "hevc"
-        self._known = codec in _LENGTH_PLACES
+        self._known = codec in LENGTH_PLACES
         self._length_bytes = length_bytes_of(codec, extradata)
         self._layers = 0  # temporal sub-layers of HEVC; 0 where they are not known
         if self._length_bytes and extradata:
-            self._layers = extradata[_LENGTH_PLACES[codec]] >> 3 & 7
+            self._layers = extradata[LENGTH_PLACES[codec]] >> 3 & 7
 
     @property
     def by_lengths(self) -> bool:
@@ -94,14 +99,9 @@ class References:
         if self._hevc or not self._known:
             return b""
         before = _X264_WHOLE_CHROMA if whole_chroma else _X264_DIRECT
-        lead = self._length_bytes or len(_START_CODE)
-        firsts = list(itertools.islice(nal_units(content, self._length_bytes), _MAX_UNITS))
-        for first, after in itertools.pairwise([*firsts, len(content) + lead]):
-            if first >= len(content) or content[first] & 31 != _MESSAGES:
-                continue
-            unit = bytes(content[first - lead : after - lead])
-            if found := _X264.search(unit):
-                return unit if int(found[1]) < before else b""
+        for lead, unit in first_units(content, self._length_bytes):
+            if unit[0] & 31 == MESSAGES and (found := _X264.search(unit)):
+                return lead + unit if int(found[1]) < before else b""
         return b""
 
     def first_slices(self, data: memoryview, offsets: np.ndarray, sizes: np.ndarray) -> Slices:
@@ -114,7 +114,7 @@ class References:
         content = np.frombuffer(data, np.uint8)
         known, broken, header, second, recovers = np.zeros((5, len(offsets)), np.int64)
         starts, ends, left = offsets.copy(), offsets + sizes, np.arange(len(offsets))
-        for _ in range(_MAX_UNITS):
+        for _ in range(MAX_UNITS):
             firsts = starts[left] + self._length_bytes
             inside = firsts + 1 < ends[left]
             left, firsts = left[inside], firsts[inside]
@@ -129,7 +129,7 @@ class References:
             known[left[slices]] = 1
             header[left[slices]] = found[slices]
             second[left[slices]] = content[firsts + 1][slices]
-            for place in np.flatnonzero(not self._hevc and found & 31 == _MESSAGES):
+            for place in np.flatnonzero(not self._hevc and found & 31 == MESSAGES):
                 first, row = int(firsts[place]), left[place]
                 last = min(first + int(lengths[place]), int(ends[row]))
                 recovers[row] |= has_message(data[first + 1 : last], _RECOVERY_POINT)
@@ -150,7 +150,7 @@ class References:
         """
         if self._hevc:
             return marked
-        begin = found.known & found.whole & (found.header & 31 == _IDR)
+        begin = found.known & found.whole & (found.header & 31 == IDR)
         doubtful = np.where(begin, _predicted(found.second), found.recovers)
         return None if doubtful.any() else begin
 
@@ -160,7 +160,7 @@ class References:
 
     def _first_slice(self, data: memoryview) -> tuple[int, int] | None:
         """Return the first two bytes of the first slice; None without one."""
-        for first in itertools.islice(nal_units(data, self._length_bytes), _MAX_UNITS):
+        for first in itertools.islice(nal_units(data, self._length_bytes), MAX_UNITS):
             if first + 1 >= len(data):
                 break
             if self._is_slice(data[first]):
@@ -181,30 +181,6 @@ class References:
         return (kind < 16) & (kind % 2 == 0) & (layers > 0) & (layers <= second & 7)
 
 
-def length_bytes_of(codec: str, extradata: bytes | None) -> int:
-    """Return the bytes of the length in front of each NAL unit; 0 where start codes are."""
-    place = _LENGTH_PLACES.get(codec)
-    if place is None or not extradata or extradata[0] != 1 or len(extradata) <= place:
-        return 0
-    return 1 + (extradata[place] & 3)
-
-
-def nal_units(data: bytes | memoryview, length_bytes: int) -> Iterator[int]:
-    """Yield where NAL units begin, behind lengths or start codes."""
-    if not length_bytes:
-        content = bytes(data)
-        first = content.find(_START_CODE) + len(_START_CODE)
-        while first >= len(_START_CODE):
-            yield first
-            first = content.find(_START_CODE, first) + len(_START_CODE)
-        return
-    start = 0
-    while start < len(data):
-        first = start + length_bytes
-        yield first
-        start = first + int.from_bytes(data[start:first], "big")
-
-
 def _predicted(second: Any) -> Any:
     """Return True for slices of H.264 of type P or B that begin a picture, by their second byte.
 
@@ -214,26 +190,3 @@ def _predicted(second: Any) -> Any:
     p, b = second >> 6 == 0b11, second >> 4 == 0b1010
     # All slices of the picture are so.
     return p | b | (second >> 2 == 0b100110) | (second >> 2 == 0b100111)
-
-
-def has_message(unit: bytes | memoryview, kind: int) -> bool:
-    """Return True if one of the messages behind a NAL unit's header is of a kind, section D.1.
-
-    Also where they are cut, so that nothing is said of them.
-    """
-    content = bytes(unit).replace(b"\0\0\3", b"\0\0")
-    place = 0
-    while place + 2 < len(content):  # behind the last one are the bits that end the unit
-        numbers = [0, 0]  # the kind of a message, its bytes
-        for each in range(2):
-            while place < len(content) and content[place] == 255:
-                numbers[each] += 255
-                place += 1
-            if place == len(content):
-                return True
-            numbers[each] += content[place]
-            place += 1
-        if numbers[0] == kind:
-            return True
-        place += numbers[1]
-    return place > len(content)

@@ -3,14 +3,13 @@
 import functools
 from typing import NamedTuple
 
-from jaxaug.decode.video.references import nal_units
+from jaxaug.decode.video.nal import Bits
 
 _MAX_CYCLE = 255  # of the orders of pictures, section 7.4.2.1.1
 # Profiles whose sequences tell the form of chroma, section 7.3.2.1.1.
 _HIGH = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135)
 _EXTENDED = 255  # an aspect ratio that is told behind
 _MAX_CODERS = 32  # cpb_cnt_minus1 + 1, section E.2.2
-_PADDING = 64  # zero bits behind what is read
 
 
 class Parameters(NamedTuple):
@@ -39,61 +38,6 @@ class Parameters(NamedTuple):
     full_range: bool | None
     chroma_location: int
     whole: bool
-
-
-class Bits:
-    """Reads bits of a NAL unit; zeros behind its end.
-
-    Args:
-      data: what follows the unit's header, with the bytes that prevent start codes.
-    """
-
-    def __init__(self, data: bytes):
-        content = data.replace(b"\0\0\3", b"\0\0")
-        value = int.from_bytes(content, "big")
-        self._end = _PADDING + (value & -value).bit_length()  # a one, and zeros, end the unit
-        self._value = value << _PADDING
-        self._left = 8 * len(content) + _PADDING
-
-    @property
-    def whole(self) -> bool:
-        """True if nothing was read that is not there."""
-        return self._left >= self._end
-
-    def take(self, count: int) -> int:
-        """Return the next so many bits as a number."""
-        count = min(count, self._left)  # damaged sequences ask for any number
-        self._left -= count
-        return self._value >> self._left & (1 << count) - 1
-
-    def skip(self, count: int) -> None:
-        """Pass over so many numbers of variable length."""
-        for _ in range(count):
-            self.code()
-
-    def code(self) -> int:
-        """Return the next number of variable length, section 9.1; a signed one as its code."""
-        zeros = self._left - (self._value & (1 << self._left) - 1).bit_length()
-        self.take(zeros + 1)
-        return (1 << zeros) - 1 + self.take(zeros)
-
-
-def parameter_sets(extradata: bytes, length_bytes: int) -> list[bytes]:
-    """Return the NAL units of a codec's own header: ISO/IEC 14496-15 section 5.3.3, or annex B."""
-    if not length_bytes:
-        return [extradata[first:] for first in nal_units(extradata, 0)]
-    units = []
-    place = 5
-    for mask in (31, 255):  # of sequences, of pictures
-        if place >= len(extradata):
-            break
-        count = extradata[place] & mask
-        place += 1
-        for _ in range(count):
-            size = int.from_bytes(extradata[place : place + 2], "big")
-            units.append(extradata[place + 2 : place + 2 + size])
-            place += 2 + size
-    return units
 
 
 @functools.lru_cache(256)  # the videos of a data set have few different ones

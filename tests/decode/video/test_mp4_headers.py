@@ -9,8 +9,8 @@ import pytest
 from jaxaug.decode.video import host, stream
 from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.mp4_headers import read_headers
+from jaxaug.decode.video.nal import Bits
 from jaxaug.decode.video.nvdec.known import told
-from jaxaug.decode.video.sequence import Bits
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.errors import DecodeError
 from tests.videos import GOPS, kind, turned, video
