@@ -2,10 +2,17 @@
 
 import dataclasses
 import struct
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jaxaug.decode.video.container import inner_boxes
+from jaxaug.decode.video.mp4_boxes import (
+    MOVIE_MATRIX,
+    TRACK_MATRIX,
+    Box,
+    boxes_in,
+    inner_boxes,
+    read_matrix,
+    tables_of,
+)
 from jaxaug.decode.video.nal import (
     MESSAGES,
     SEQUENCE,
@@ -20,16 +27,16 @@ from jaxaug.decode.video.table import CHROMA_SITES, Codec
 _ONE_ENTRY = struct.pack(">I", 1)
 _ENTRY = 8  # bytes of a "stsd" before its first entry
 _FIELDS = 86  # bytes of an entry of a video before its boxes: ISO/IEC 14496-12 section 12.1.3.2
-_MOVIE_MATRIX, _TRACK_MATRIX = 36, 40  # places in "mvhd" and "tkhd", of times of 32 bits
-_ONE = 1 << 16
+_ONE = 1 << 16  # of a matrix
+_UPRIGHT = (_ONE, 0, 0, _ONE)
 # Counter-clockwise degrees by (a, b, c, d) of a matrix, section 8.3.2.3.
-_ROTATIONS = {(1, 0, 0, 1): 0, (0, -1, 1, 0): 90, (-1, 0, 0, -1): -180, (0, 1, -1, 0): -90}
+_ROTATIONS = {_UPRIGHT: 0, (0, -_ONE, _ONE, 0): 90, (-_ONE, 0, 0, -_ONE): -180}
+_ROTATIONS |= {(0, _ONE, -_ONE, 0): -90}
 _ORIENTATION = 47  # a message, section D.1
 _FORMS = {1: "420", 2: "422", 3: "444"}
 _DEPTHS = {(8, 8): "", (10, 10): "10le"}
 _SPACES = range(1, 10)  # of FFmpeg's AVColorSpace; 0 is RGB, for which FFmpeg has other formats
 _WIDE, _NARROW = 2, 1  # of FFmpeg's AVColorRange
-Box = tuple[int, int]  # where its content begins and ends
 
 
 class Headers(NamedTuple):
@@ -94,16 +101,14 @@ class Headers(NamedTuple):
 
 def read_headers(data: memoryview) -> Headers | None:
     """Return what the headers of a file tell; None where they are not all that counts."""
-    moov = _boxes(data, (0, len(data))).get(b"moov", (0, 0))
-    movie = _boxes(data, moov)
+    moov = boxes_in(data, (0, len(data))).get(b"moov", (0, 0))
+    movie = boxes_in(data, moov)
     if b"mvhd" not in movie or b"mvex" in movie:  # fragments have tables of their own
         return None
     found = []
     for kind, *place in inner_boxes(data, *moov):
-        boxes = _boxes(data, place) if kind == b"trak" else {}
-        tables: Mapping[bytes, Box] = boxes
-        for name in (b"mdia", b"minf", b"stbl"):
-            tables = _boxes(data, tables.get(name, (0, 0)))
+        boxes = boxes_in(data, place) if kind == b"trak" else {}
+        tables = tables_of(data, boxes)
         if b"stsd" in tables and b"stss" in tables and b"tkhd" in boxes:
             turn = _rotation(data, movie[b"mvhd"], boxes[b"tkhd"])
             found.append(_read_entry(data, tables[b"stsd"], turn))
@@ -111,17 +116,12 @@ def read_headers(data: memoryview) -> Headers | None:
     return told[0] if len(told) == 1 else None
 
 
-def _boxes(data: memoryview, place: Sequence[int]) -> dict[bytes, Box]:
-    """Return where the content of each box within a place begins and ends."""
-    return {kind: (begin, end) for kind, begin, end in inner_boxes(data, *place)}
-
-
 def _read_entry(data: memoryview, place: Box, rotation: int | None) -> Headers | None:
     """Return what the one description of samples tells that a "stsd" has."""
     begin, end = place
     if bytes(data[begin + 4 : begin + 8]) != _ONE_ENTRY or data[begin + 12 : begin + 16] != b"avc1":
         return None
-    header = _boxes(data, (begin + _ENTRY + _FIELDS, end)).get(b"avcC", (0, 0))
+    header = boxes_in(data, (begin + _ENTRY + _FIELDS, end)).get(b"avcC", (0, 0))
     extradata = bytes(data[slice(*header)])
     length_bytes = length_bytes_of("h264", extradata)
     units = parameter_sets(extradata, length_bytes) if length_bytes else []
@@ -138,15 +138,10 @@ def _read_entry(data: memoryview, place: Box, rotation: int | None) -> Headers |
 
 def _rotation(data: memoryview, movie: Box, track: Box) -> int | None:
     """Return the degrees by the matrices of a movie and a track; None for no quarter turns."""
-    matrices = []
-    for (begin, end), place in ((movie, _MOVIE_MATRIX), (track, _TRACK_MATRIX)):
-        place += begin + (12 if data[begin] == 1 else 0)  # longer times
-        if place + 20 > end:
-            return None
-        a, b, _, c, d = struct.unpack_from(">5i", data, place)
-        matrices.append((a / _ONE, b / _ONE, c / _ONE, d / _ONE))
-    whole, own = matrices
-    return _ROTATIONS.get(own) if whole == (1, 0, 0, 1) else None
+    if read_matrix(data, movie, MOVIE_MATRIX) != _UPRIGHT:
+        return None
+    own = read_matrix(data, track, TRACK_MATRIX)
+    return None if own is None else _ROTATIONS.get(own)
 
 
 def _units(content: bytes | memoryview, extradata: bytes) -> list[bytes]:

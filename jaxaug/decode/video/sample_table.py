@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug.decode.video.container import find_track, inner_boxes
+from jaxaug.decode.video.mp4_boxes import find_track, inner_boxes, tables_of
 from jaxaug.decode.video.references import References
 
 _MAX_DELAY = 1 << 28  # units of time; FFmpeg ignores tables with more
 _NOT_NEEDED = 2  # by other samples: sample_is_depended_on
-
-Boxes = dict[bytes, memoryview]
 
 
 class Samples(NamedTuple):
@@ -72,16 +70,12 @@ def read_samples(
     return Samples(times, keys, hidden == 0, idle, offsets, sizes)
 
 
-def _sample_tables(data: memoryview, track: int) -> Boxes:
+def _sample_tables(data: memoryview, track: int) -> dict[bytes, memoryview]:
     """Return the contents of a track's tables by name; none where there are fragments."""
     if any(kind == b"moof" for kind, _, _ in inner_boxes(data, 0, len(data))):
         return {}
-    boxes = find_track(data, track)
-    for name in (b"mdia", b"minf", b"stbl"):
-        if name not in boxes:
-            return {}
-        boxes = {kind: (first, last) for kind, first, last in inner_boxes(data, *boxes[name])}
-    return {name: data[first:last] for name, (first, last) in boxes.items()}
+    tables = tables_of(data, find_track(data, track))
+    return {name: data[first:last] for name, (first, last) in tables.items()}
 
 
 def _count(table: memoryview) -> int:

@@ -10,8 +10,9 @@ import numpy as np
 
 from jaxaug._install import install_command
 from jaxaug.decode._memory_file import MemoryFile
-from jaxaug.decode.video.container import find_container, is_encrypted, is_mirrored
+from jaxaug.decode.video.container import find_container
 from jaxaug.decode.video.fields import SecondFields
+from jaxaug.decode.video.mp4_boxes import is_encrypted, is_mirrored
 from jaxaug.decode.video.mp4_headers import Headers, read_headers
 from jaxaug.decode.video.picture_headers import is_hidden, is_predicted
 from jaxaug.decode.video.references import References
