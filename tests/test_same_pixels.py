@@ -88,15 +88,15 @@ def test_every_layout_gives_the_same_pixels(name, source, reference):
     assert [index for index in range(N) if found[index] != reference[index]] == []
 
 
-@pytest.mark.parametrize("mix", [augment.MixUp(5), augment.MixUpOrCutMix(5)])
-def test_a_mix_of_one_group_on_each_device_is_that_of_two(mix):
+@pytest.mark.bits  # only the newest JAX tells a blend that depends on the batch
+def test_a_mix_of_one_group_on_each_device_is_that_of_two():
     """Of large images, which CPUs compute in turn: XLA fuses what only one turn computes."""
     images = [encode(picture(i, 96, 96), quality=90) for i in range(16)]
     source = InMemory(images, {"label": np.arange(16) % 5})
     chain = augment.Compose([augment.RandomResizedCrop(64), augment.Normalize(0.5, 0.25)])
     options = {
         "transform": chain,
-        "batch_transform": mix,
+        "batch_transform": augment.MixUpOrCutMix(5),
         "decode": Image(canvas=(128, 128)),
         "shuffle": False,
     }

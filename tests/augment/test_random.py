@@ -1,6 +1,7 @@
 """Random numbers whose distribution SciPy knows."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
@@ -56,6 +57,16 @@ def test_integers_reach_every_number():
     assert numbers.dtype == np.int32
     assert stats.kstest(numbers.ravel(), stats.uniform(-(2**23) - 5, 2**23).cdf).pvalue > MIN_PVALUE
     assert stats.binomtest(int((numbers % 2).sum()), numbers.size).pvalue > MIN_PVALUE
+
+
+def test_numbers_that_are_zero(monkeypatch):
+    """A number may be 0, one time in eight million."""
+    zeros = jnp.zeros((4, 5), jnp.float32)
+    monkeypatch.setattr(random.jax.random, "uniform", lambda key, shape, dtype: jnp.zeros(shape))
+    monkeypatch.setattr(random, "uniform_field", lambda key, shape: zeros)
+    assert not random.coin(KEYS[0], 0.0)
+    assert random.choice(KEYS[0], [0.0, 1.0]) == 1
+    assert np.isfinite(random.normal_field(KEYS[0], zeros.shape)).all()
 
 
 @pytest.mark.parametrize("bounds", [(0, 2**23 + 1), (0, 2**31 - 1), (-(2**31), 2**31 - 1)])
