@@ -166,12 +166,15 @@ def heavy(key, sample):
 def test_a_slow_transform_is_the_devices_time_not_the_consumers():
     with Loader(InMemory(jpegs(N)), 4, transform=heavy, sharding=one_device()) as loader:
         deadline = time.monotonic() + 60
-        shares = {"device": 0, "consumer": 1}
-        while shares["device"] <= 2 * shares["consumer"] and time.monotonic() < deadline:
+        found = False
+        while not found and time.monotonic() < deadline:
             for _ in range(12):
                 jax.block_until_ready(next(loader)["image"])
-            shares = loader.stats["shares"]
-        assert loader.stats["bottleneck"] == "device" and shares["device"] > 2 * shares["consumer"]
+            stats = loader.stats
+            shares = stats["shares"]
+            longest = stats["bottleneck"] == "device"  # threads that start late are first
+            found = longest and shares["device"] > 2 * shares["consumer"]
+        assert found, (stats["bottleneck"], shares)
         next(loader)  # not ready: a thread waits for it
     assert threads() == []
 
