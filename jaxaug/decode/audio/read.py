@@ -114,6 +114,8 @@ def _vorbis(data: memoryview, header: Header, first: int, count: int, exact: boo
     # seeks there comes too early by what was cut.
     begin = min(first, ogg.begin_of_last_page(data))
     samples = _soundfile(data, header, begin, count + first - begin, exact)[first - begin :]
+    if header.channels < 3:  # alike in both orders: no copy
+        return samples
     return np.take(samples, ogg.channel_order(header.channels), axis=1)
 
 
