@@ -38,10 +38,11 @@ class Staging:
         self.pointer = cuda.allocate(size + slack, self._purpose)
         self.memory, self.address = cuda.pinned_array((size + slack,))
 
-    def to_device(self, size: int, stream: Any) -> None:
-        """Have the stream copy the first `size` bytes of the host's to the device's."""
+    def to_device(self, size: int, stream: Any, start: int = 0) -> None:
+        """Have the stream copy `size` bytes, from `start` on, of the host's to the device's."""
         kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
-        cuda.call("cudaMemcpyAsync", self.pointer, self.address, size, kind, stream)
+        places = self.pointer + start, self.address + start
+        cuda.call("cudaMemcpyAsync", *places, size, kind, stream)
 
     def to_host(self, size: int, stream: Any) -> np.ndarray:
         """Return the host's uint8[size], to which the stream copies the device's."""

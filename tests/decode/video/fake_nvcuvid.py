@@ -274,7 +274,9 @@ class FakeKernel:
                 values = np.pad(values, ((0, 1), (0, 1)), mode="edge")
             out = plane_of(canvas, z)
             out[: values.shape[0], : values.shape[1]] = values[: out.shape[0], : out.shape[1]]
-        assert grid[0] * block[0] >= values.shape[1] and grid[1] * block[1] >= values.shape[0]
+        assert grid[1] * block[1] >= values.shape[0]
+        # `place` goes along a row block by block
+        assert self.name == "place" or grid[0] * block[0] >= values.shape[1]
 
     def _placed(self, surface, z):
         halved = bool(z and surface["halved"])

@@ -75,18 +75,22 @@ extern "C" __global__ void place(const Frame* frames) {
   Surface s = frame->surface;
   Canvas c = frame->canvases[0];
   int z = blockIdx.z % 3;
-  int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+  int y = blockIdx.y * blockDim.y + threadIdx.y;
   int height = half_up(s.height, z && s.halved), width = half_up(s.width, z && s.halved);
   int tall = s.turns & 1 ? width : height, wide = s.turns & 1 ? height : width;
   int edge = z ? c.edge : 0;
   int rows = z ? c.chroma_rows : c.luma_rows, columns = z ? c.chroma_pitch : c.luma_pitch;
-  if (y >= min(tall + edge, rows) || x >= min(wide + edge, columns)) return;
-  int v = min(y, tall - 1), u = min(x, wide - 1);
-  int i = v, j = u;
-  if (s.turns == 1) { i = u; j = width - 1 - v; }
-  if (s.turns == 2) { i = height - 1 - v; j = width - 1 - u; }
-  if (s.turns == 3) { i = height - 1 - u; j = v; }
-  *locate(c, z, y, x) = read(s, z, i, j);
+  if (y >= min(tall + edge, rows)) return;
+  int v = min(y, tall - 1), end = min(wide + edge, columns);
+  int x = blockIdx.x * blockDim.x + threadIdx.x;
+  for (; x < end; x += gridDim.x * blockDim.x) {
+    int u = min(x, wide - 1);
+    int i = v, j = u;
+    if (s.turns == 1) { i = u; j = width - 1 - v; }
+    if (s.turns == 2) { i = height - 1 - v; j = width - 1 - u; }
+    if (s.turns == 3) { i = height - 1 - u; j = v; }
+    *locate(c, z, y, x) = read(s, z, i, j);
+  }
 }
 
 extern "C" __global__ void shrink(const Frame* frames, int number) {

@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.native import cuda
+from jaxaug.decode.native.staging import Staging
 from jaxaug.decode.video.nvdec.place_planes import (
     BLOCK,
     FRAME,
@@ -66,8 +67,9 @@ class Placer:
         self._canvases = canvases
         self._stream = stream
         self._kernels = kernels
-        memory, self._address = cuda.pinned_array((_RECORDS * FRAME.itemsize,))
-        self._records = memory.view(FRAME)
+        # The device has records of its own: each block would read those of the host across the bus.
+        self._records = Staging("for the frames of a launch")
+        self._records.reserve(_RECORDS * FRAME.itemsize)
         self._used = 0
         self._frame = np.zeros((), FRAME)  # of the video, but for its addresses
         self._told: Any = None  # the last format and turns
@@ -120,12 +122,13 @@ class Placer:
         count = len(pictures)
         if self._used + count > _RECORDS:
             self.finish()
-        address = np.uint64(self._address + self._used * FRAME.itemsize)
-        self._describe(self._records[self._used : self._used + count], pictures)
+        start = self._used * FRAME.itemsize
+        self._describe(self._records.memory.view(FRAME)[self._used :][:count], pictures)
+        self._records.to_device(count * FRAME.itemsize, self._stream, start)
+        address = np.uint64(self._records.pointer + start)
         self._used += count
-        height, width = self._sides
-        grid = _grid(height + 1, width + 1, count)
-        self._kernels.place.launch(self._stream, grid, BLOCK, address)
+        height, _ = self._sides
+        self._kernels.place.launch(self._stream, _grid(height + 1, 1, count), BLOCK, address)
         if self._size != self._sides:
             small = self._size
             for number, (rows, columns) in enumerate(((height, small[1]), small)):
@@ -156,7 +159,7 @@ class Placer:
         self._forget_tables()
         if self._scratch[0]:
             cuda.call("cudaFree", self._scratch[0])
-        cuda.call("cudaFreeHost", self._address)
+        self._records.free()
 
     def _shrink(self, whole: "_Sides", small: "_Sides") -> None:
         """Describe the two passes, across and down, as Pillow goes."""
