@@ -96,7 +96,7 @@ with jax.thread_guard(True), Loader(source, 8, **options) as loader:
     for number, batch in enumerate(loader.steps()):
         epoch = number // len(loader)
         others = sorted(batch.keys() - {"index", "image", "mask"})
-        assert len(others) == (11 if MANY else 2), others
+        assert len(others) == (11 if MANY else 3), others
         shards = [
             {int(s.index[0].start or 0): np.asarray(s.data) for s in batch[name].addressable_shards}
             for name in ("index", "image", "mask", *others)
