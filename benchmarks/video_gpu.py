@@ -23,8 +23,8 @@ the peak of the memory up to the end of its warm-up (`footprint.py`). Whoever is
 fails is left out with a line that tells why.
 
 With `--train`, nothing of that: a step of a factorized vision transformer (width 768, 12 layers)
-on one batch of clips that stays on the device, beside a Loader whose batches it drops, and on those
-of the Loader.
+on one batch of clips that stays on the device, beside engines alone that decode as many clips,
+beside a Loader whose batches it drops, and on those of the Loader.
 """
 
 import argparse
@@ -37,9 +37,11 @@ import os
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,14 @@ def by_threads(make: Callable[[], Callable[[int], int]], threads: int, clips: in
 
 
 def open_native(path: str, threads: int) -> Opened:
+    make, clips = native_sessions(path)
+    return by_threads(make, threads, clips)
+
+
+def native_sessions(path: str) -> tuple[Callable[[], Callable[[int], int]], int]:
+    """Return what makes a session for a thread, which decodes the clip of a number and the next
+    ones (`AT_ONCE`) and returns how many, and the number of clips.
+    """
     from jaxaug.decode.native import cuda
     from jaxaug.decode.native import libnvcuvid as nv
     from jaxaug.decode.video.nvdec.session import Packets, Session
@@ -177,7 +187,29 @@ def open_native(path: str, threads: int) -> Opened:
 
         return decode
 
-    return by_threads(make, threads, len(clips))
+    return make, len(clips)
+
+
+def beside_engines(path: str) -> Callable[[Any], Any]:
+    """Return a rung of a training that has engines alone decode a batch of clips in each step."""
+    make, clips = native_sessions(path)
+    sessions = threading.local()
+    pool = ThreadPoolExecutor(THREADS[-1]["threads"])
+    numbers = itertools.cycle(range(clips))
+    running: list[Future[None]] = []
+
+    def decode(number: int) -> None:
+        if not hasattr(sessions, "decode"):
+            sessions.decode = make()
+        sessions.decode(number)
+
+    def beside(batch: Any) -> Any:
+        for each in running:
+            each.result()
+        running[:] = [pool.submit(decode, next(numbers)) for _ in range(BATCH // AT_ONCE)]
+        return batch
+
+    return beside
 
 
 def open_pynv(path: str, threads: int) -> Opened:
@@ -435,6 +467,7 @@ def train(path: Path, args: argparse.Namespace) -> dict[str, list[float]]:
 
     rungs = {
         "resident": lambda batch: batch,
+        "engines": beside_engines(str(path)),
         "decoded": beside,
         "fed": lambda batch: (next(cropped)["video"], batch[1]),
     }
