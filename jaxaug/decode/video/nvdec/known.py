@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import threading
 
 from jaxaug.decode.video.host import told
 from jaxaug.decode.video.stored import table_of
@@ -9,6 +10,9 @@ from jaxaug.decode.video.stream import VideoFile
 
 MAX_BYTES = 2**26  # of tables: some 40,000 of 300 packets
 _ENTRY_BYTES = 200  # beside each
+# Videos opened at once. Opening is Python, which goes back and forth between libraries: many
+# threads hand the GIL to each other for longer than they hold it.
+_AT_ONCE = 2
 
 
 class KnownVideos:
@@ -22,6 +26,7 @@ class KnownVideos:
 
     def __init__(self):
         self._tables: dict[bytes, bytes] = {}
+        self._opening = threading.Semaphore(_AT_ONCE)
         self.bytes_held = 0
 
     def open(self, data: memoryview, max_pixels: int) -> VideoFile:
@@ -34,12 +39,13 @@ class KnownVideos:
         stored = self._tables.get(name, b"")
         if stored:
             return VideoFile(data, max_pixels, table_of(stored), known=True)
-        video = VideoFile(data, max_pixels)
-        try:
-            self._keep(name, video)
-        except BaseException:
-            video.close()
-            raise
+        with self._opening:
+            video = VideoFile(data, max_pixels)
+            try:
+                self._keep(name, video)
+            except BaseException:
+                video.close()
+                raise
         return video
 
     def _keep(self, name: bytes, video: VideoFile) -> None:
