@@ -6,7 +6,7 @@ import io
 import re
 import threading
 import time
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from types import SimpleNamespace
 
 import jax
@@ -282,6 +282,25 @@ def test_known_videos_have_so_much_room(monkeypatch):
         for data in (*files, memoryview(changed)):
             known.open(data, MAX_PIXELS).close()
     assert len(opened) == 5
+
+
+def test_two_new_videos_are_opened_at_once(monkeypatch):
+    files = [kind("h264") + bytes(8 * number) for number in range(6)]
+    known, read = known_module.KnownVideos(), VideoFile._read
+    opening, most = [], []
+
+    def slow_read(*arguments, **options):
+        opening.append(None)
+        most.append(len(opening))
+        time.sleep(0.05)
+        opening.pop()
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(VideoFile, "_read", slow_read)
+    with ThreadPoolExecutor(len(files)) as threads:
+        for found in threads.map(lambda data: known.open(memoryview(data), MAX_PIXELS), files):
+            found.close()
+    assert len(most) == len(files) and max(most) == 2
 
 
 def test_what_the_engines_refuse_goes_to_the_host(engines):
