@@ -27,8 +27,8 @@ import miniaudio
 import numpy as np
 import soundfile
 
-from jaxaug.decode.audio.headers import read_header
 from jaxaug.decode.audio.read import read_window
+from jaxaug.decode.audio.read_header import read_header
 
 RATE = 16_000
 THREADS = 2

@@ -12,7 +12,7 @@ References:
 import struct
 from collections.abc import Iterator
 
-from jaxaug.decode.audio.facts import (
+from jaxaug.decode.audio.header import (
     G711,
     Header,
     check_end,

@@ -7,8 +7,8 @@ import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int, check_seconds
 from jaxaug.decode._types import view_of
-from jaxaug.decode.audio.headers import read_header
 from jaxaug.decode.audio.read import read_window, to_int16
+from jaxaug.decode.audio.read_header import read_header
 from jaxaug.errors import DecodeError
 
 MAX_SAMPLES = 2**28  # of all channels together: 4.6 hours at 16 kHz, one GiB of floats

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode._types import Span
-from jaxaug.decode.audio.facts import Header
-from jaxaug.decode.audio.headers import read_header
+from jaxaug.decode.audio.header import Header
+from jaxaug.decode.audio.read_header import read_header
 from jaxaug.errors import DecodeError
 
 _SLACK = 0.1  # seconds that the end of a span may lie behind that of its file: they are rounded

@@ -42,7 +42,7 @@ def raw_stream(start: bytes) -> str:
     return ""
 
 
-def check_end(data: memoryview, name: str) -> None:
+def check_last_frame(data: memoryview, name: str) -> None:
     """Raise DecodeError where the last frame of AC-3 or E-AC-3 is cut, which FFmpeg would not tell.
 
     Args:

@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.audio import mp3, ogg, opus
-from jaxaug.decode.audio.facts import G711, Header
+from jaxaug.decode.audio.header import G711, Header
 from jaxaug.decode.audio.libraries import miniaudio, soundfile
 from jaxaug.decode.audio.stream import SoundStream
 from jaxaug.errors import DecodeError
@@ -100,13 +100,13 @@ def to_int16(samples: np.ndarray) -> np.ndarray:
 
 
 def _mp3(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
-    samples = mp3.read_window(data, header.table, first, count)
+    samples = mp3.read_window(data, header.stream, first, count)
     return samples if exact else to_floats(samples)
 
 
 def _opus(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
     del exact  # it is decoded to floats
-    return opus.read_window(data, header.table, first, count)
+    return opus.read_window(data, header.stream, first, count)
 
 
 def _vorbis(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:

@@ -10,10 +10,10 @@ import numpy as np
 
 from jaxaug._cached import cached_property
 from jaxaug.decode._memory_file import MemoryFile
-from jaxaug.decode.audio.facts import Header
+from jaxaug.decode.audio.header import Header
 from jaxaug.decode.audio.libraries import av
 from jaxaug.decode.audio.mp3 import behind_tags
-from jaxaug.decode.audio.raw import check_end, count_samples, raw_stream, without_tags
+from jaxaug.decode.audio.raw import check_last_frame, count_samples, raw_stream, without_tags
 from jaxaug.decode.video.container import find_container
 from jaxaug.errors import DecodeError
 
@@ -44,7 +44,7 @@ def container_of(data: memoryview) -> str:
       DecodeError: it is none, or is cut.
     """
     if name := raw_stream(bytes(data[:16])):
-        check_end(data, name)
+        check_last_frame(data, name)
         return name
     return find_container(data)
 

@@ -9,8 +9,8 @@ pytest.importorskip("miniaudio")
 pytest.importorskip("soundfile")
 
 from jaxaug import decode
-from jaxaug.decode.audio.headers import read_header
 from jaxaug.decode.audio.read import read_window
+from jaxaug.decode.audio.read_header import read_header
 from jaxaug.errors import DecodeError
 from tests.decode.audio.sounds import EXACT, SUBTYPES, decoded, encoded, wave
 

@@ -16,9 +16,9 @@ import PIL.Image
 import soundfile
 
 from jaxaug.decode.audio import mp3, ogg
-from jaxaug.decode.audio.headers import read_header
 from jaxaug.decode.audio.raw import count_samples, without_tags
 from jaxaug.decode.audio.read import read_window
+from jaxaug.decode.audio.read_header import read_header
 from jaxaug.decode.audio.stream import SoundStream
 from jaxaug.errors import DecodeError
 from tests.decode.audio.sounds import checksum, decoded, encoded, wave
@@ -484,7 +484,7 @@ def test_mp3_before_something_else_keeps_its_last_frame():
 
 
 def test_mp3_of_a_tag_alone_is_named():
-    stream = read_header(memoryview(MP3)).table
+    stream = read_header(memoryview(MP3)).stream
     with pytest.raises(DecodeError, match="cut off: 0 of"):
         read_header(memoryview(MP3[: stream.starts[0]]))
     info = bytearray(MP3[: stream.starts[0]])
@@ -509,10 +509,10 @@ def test_mp3_full_of_headers_without_frames_is_searched_many_at_a_time(monkeypat
 
 def test_mp3_whose_channels_change_is_named():
     mono = encoded("mp3", wave(1, 30_000), 48_000)
-    start = read_header(memoryview(mono)).table.starts[0]
+    start = read_header(memoryview(mono)).stream.starts[0]
     with pytest.raises(DecodeError, match="its frames have one channel and two"):
         read_header(memoryview(MP3 + mono[start:]))
-    tagged = mono[:start] + MP3[read_header(memoryview(MP3)).table.starts[0] :]
+    tagged = mono[:start] + MP3[read_header(memoryview(MP3)).stream.starts[0] :]
     assert read_header(memoryview(tagged)).channels == 2  # the mode of a tag is not that of sound
 
 
@@ -520,10 +520,10 @@ def test_mp3_whose_rate_changes_is_named():
     for rate in (44_100, 24_000):
         other = encoded("mp3", wave(1, 30_000, 2), rate)
         kinds = f"layer 3 at 48000 Hz and layer 3 at {rate} Hz"
-        for data in (MP3 + other, MP3 + other[read_header(memoryview(other)).table.starts[0] :]):
+        for data in (MP3 + other, MP3 + other[read_header(memoryview(other)).stream.starts[0] :]):
             with pytest.raises(DecodeError, match=f"its frames are of {kinds}: decode it"):
                 read_header(memoryview(data))
-    middle = read_header(memoryview(MP3)).table.starts[9]
+    middle = read_header(memoryview(MP3)).stream.starts[9]
     with pytest.raises(DecodeError, match="its frames are of layer 3"):
         read_header(memoryview(MP3[:middle] + other + MP3[middle:]))
     noise = np.random.default_rng(0).integers(0, 256, 200_000, np.uint8).tobytes()
@@ -553,7 +553,7 @@ def test_windows_of_mp3_have_the_bits_of_the_whole(rate, mode):
 
 def test_mp3_cut_out_of_a_longer_one_is_silent_where_data_is_missing():
     """The first frames use the reservoir of frames that are not there."""
-    stream = read_header(memoryview(MP3)).table
+    stream = read_header(memoryview(MP3)).stream
     part = MP3[stream.starts[9] :]
     header, found = all_of(part)
     expected = decoded(part)
@@ -580,10 +580,10 @@ def constant(frames):
 
 def test_mp3_of_a_constant_rate_that_ends_or_changes():
     for count in (511, 512, 513, 514, 515):
-        assert len(read_header(memoryview(constant(count))).table.starts) == count
+        assert len(read_header(memoryview(constant(count))).stream.starts) == count
     other = bytearray(constant(600))
-    other[read_header(memoryview(bytes(other))).table.starts[550] + 2] |= 4  # of 48 kHz
-    assert len(read_header(memoryview(bytes(other))).table.starts) == 599
+    other[read_header(memoryview(bytes(other))).stream.starts[550] + 2] |= 4  # of 48 kHz
+    assert len(read_header(memoryview(bytes(other))).stream.starts) == 599
 
 
 def test_frames_of_a_constant_rate_are_found_many_at_a_time():
@@ -592,30 +592,30 @@ def test_frames_of_a_constant_rate_are_found_many_at_a_time():
         options = {"bitrate_mode": "CONSTANT", "compression_level": 0.9}
         data = written("MP3", "MPEG_LAYER_III", noise, rate, **options)
         header = read_header(memoryview(data))
-        assert header.frames == len(decoded(data)) and header.table.ends[-1] == len(data)
-        assert len(set(np.diff(header.table.starts))) <= 2
-        frames = [data[start:end] for start, end in zip(header.table.starts, header.table.ends)]
+        assert header.frames == len(decoded(data)) and header.stream.ends[-1] == len(data)
+        assert len(set(np.diff(header.stream.starts))) <= 2
+        frames = [data[start:end] for start, end in zip(header.stream.starts, header.stream.ends)]
         assert all(frame[:2] in (b"\xff\xfb", b"\xff\xf3") for frame in frames)
         for place in (3, len(frames) // 2, len(frames) - 3):  # what is damaged is left out
-            start = int(header.table.starts[place])
+            start = int(header.stream.starts[place])
             damaged = data[:start] + bytes(7) + data[start + 7 :]
-            found = read_header(memoryview(damaged)).table.starts
-            np.testing.assert_array_equal(found, np.delete(header.table.starts, place))
+            found = read_header(memoryview(damaged)).stream.starts
+            np.testing.assert_array_equal(found, np.delete(header.stream.starts, place))
 
 
 def test_what_looks_like_a_header_inside_of_a_frame_is_none():
     """Also where headers are looked for in parts of a file."""
     for count, other in ((3, 1), (1500, 1257), (1500, 1258)):
         data = bytearray(constant(count))
-        starts = read_header(memoryview(bytes(data))).table.starts
+        starts = read_header(memoryview(bytes(data))).stream.starts
         data[starts[other] + 100 : starts[other] + 104] = data[:4]
-        np.testing.assert_array_equal(read_header(memoryview(bytes(data))).table.starts, starts)
+        np.testing.assert_array_equal(read_header(memoryview(bytes(data))).stream.starts, starts)
 
 
 @pytest.mark.parametrize("kind", ["zeros", "noise", "half a frame"])
 def test_mp3_behind_garbage(kind):
     noise = np.random.default_rng(1).integers(0, 256, 60_000, np.uint8).tobytes()
-    start = read_header(memoryview(MP3)).table.starts[0]
+    start = read_header(memoryview(MP3)).stream.starts[0]
     garbage = {"zeros": bytes(60_000), "noise": b"\0" + noise, "half a frame": MP3[start + 9 :]}
     before = garbage[kind] if kind != "half a frame" else garbage[kind][:200]
     header, whole = all_of(before + MP3)
@@ -633,13 +633,13 @@ def test_mp3_behind_garbage_has_a_run_of_frames(count, found):
         with pytest.raises(DecodeError, match="it is no WAV"):
             read_header(memoryview(bytes(99) + frames))
         return
-    assert len(read_header(memoryview(bytes(99) + frames)).table.starts) == count
+    assert len(read_header(memoryview(bytes(99) + frames)).stream.starts) == count
     behind = memoryview(bytes(99) + frames + bytes(99))
     if count < 5:
         with pytest.raises(DecodeError, match="it is no WAV"):
             read_header(behind)
     else:
-        assert len(read_header(behind).table.starts) == count
+        assert len(read_header(behind).stream.starts) == count
     with pytest.raises(DecodeError, match="it is no WAV"):
         read_header(memoryview(bytes(1 << 16) + frames))
 
@@ -669,7 +669,7 @@ def test_mp3_behind_what_looks_like_a_frame():
 
 def test_mp3_whose_second_frame_is_damaged_keeps_its_tag():
     header = read_header(memoryview(MP3))
-    start = int(header.table.starts[0])
-    found = read_header(memoryview(MP3[:start] + bytes(7) + MP3[start + 7 :])).table
-    np.testing.assert_array_equal(found.starts, header.table.starts[1:])
-    assert found.skipped == header.table.skipped > 0
+    start = int(header.stream.starts[0])
+    found = read_header(memoryview(MP3[:start] + bytes(7) + MP3[start + 7 :])).stream
+    np.testing.assert_array_equal(found.starts, header.stream.starts[1:])
+    assert found.skipped == header.stream.skipped > 0

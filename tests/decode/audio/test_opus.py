@@ -9,8 +9,8 @@ pytest.importorskip("av")
 pytest.importorskip("soundfile")
 
 from jaxaug.decode.audio import ogg
-from jaxaug.decode.audio.headers import read_header
 from jaxaug.decode.audio.read import read_window
+from jaxaug.decode.audio.read_header import read_header
 from jaxaug.errors import DecodeError
 from tests.decode.audio.sounds import checksum, decoded, encoded, wave
 

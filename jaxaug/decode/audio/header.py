@@ -19,7 +19,7 @@ class Header(NamedTuple):
       bits: of a sample of integers, 0 for others.
       start: of plain samples, where they begin.
       coding: of plain samples: their dtype, "i3" for 3 bytes, or "alaw" or "ulaw".
-      table: of MP3, the places of its frames.
+      stream: of MP3 and Opus, where its parts are: `mp3.Stream`, `opus.Stream`.
     """
 
     kind: str
@@ -29,7 +29,7 @@ class Header(NamedTuple):
     bits: int = 0
     start: int = 0
     coding: str = ""
-    table: Any = None
+    stream: Any = None
 
     @property
     def exact(self) -> bool:

@@ -4,7 +4,7 @@ import struct
 
 from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.audio import chunks, mp3, ogg, opus
-from jaxaug.decode.audio.facts import Header
+from jaxaug.decode.audio.header import Header
 from jaxaug.decode.audio.libraries import soundfile
 from jaxaug.decode.audio.raw import raw_stream
 from jaxaug.decode.audio.stream import stream_header
@@ -86,7 +86,7 @@ def _known(start: bytes, data: memoryview) -> Header:
 def _mp3(data: memoryview) -> Header:
     stream = mp3.find_frames(data)
     # miniaudio decodes to 16 bits.
-    return Header("mp3", stream.rate, stream.channels, stream.frames, 16, table=stream)
+    return Header("mp3", stream.rate, stream.channels, stream.frames, 16, stream=stream)
 
 
 def _flac(data: memoryview) -> Header:
@@ -111,7 +111,7 @@ def _ogg(data: memoryview) -> Header:
         return Header("vorbis", rate, channels, ogg.last_position(data, serial))
     if packet.startswith(b"OpusHead"):
         stream = opus.find_stream(data)
-        return Header("opus", stream.rate, stream.channels, stream.frames, table=stream)
+        return Header("opus", stream.rate, stream.channels, stream.frames, stream=stream)
     return stream_header(data)  # of a video, or of another codec
 
 
