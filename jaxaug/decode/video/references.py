@@ -68,14 +68,14 @@ class References:
         """True where a length stands in front of each NAL unit."""
         return self._length_bytes > 0
 
-    def droppable(self, packet: Any) -> bool:
+    def is_disposable(self, packet: Any) -> bool:
         """Return True if no other frame needs a packet of PyAV."""
         if packet.is_disposable:
             return True
         if not self._known or packet.is_keyframe:
             return False
         found = self._first_slice(memoryview(packet))
-        return found is not None and bool(self._idle(*found))
+        return found is not None and bool(self._disposable(*found))
 
     def begins(self, packet: Any) -> bool:
         """Return True if decoding may begin with a packet of PyAV.
@@ -154,9 +154,9 @@ class References:
         doubtful = np.where(begin, _predicted(found.second), found.recovers)
         return None if doubtful.any() else begin
 
-    def idle(self, found: Slices, keys: np.ndarray) -> np.ndarray:
+    def disposable(self, found: Slices, keys: np.ndarray) -> np.ndarray:
         """Return bool[k], True for packets that no other frame needs, by their slices."""
-        return ~keys & found.known & self._idle(found.header, found.second)
+        return ~keys & found.known & self._disposable(found.header, found.second)
 
     def _first_slice(self, data: memoryview) -> tuple[int, int] | None:
         """Return the first two bytes of the first slice; None without one."""
@@ -173,7 +173,7 @@ class References:
             return header >> 1 & 63 <= 31
         return (1 <= header & 31) & (header & 31 <= 5)
 
-    def _idle(self, header: Any, second: Any) -> Any:
+    def _disposable(self, header: Any, second: Any) -> Any:
         """Return True for slices to which no frame refers, the first standing for its picture."""
         if not self._hevc:
             return header >> 5 & 3 == 0

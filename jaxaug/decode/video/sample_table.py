@@ -22,7 +22,7 @@ class Samples(NamedTuple):
     times: np.ndarray
     keys: np.ndarray
     shown: np.ndarray
-    idle: np.ndarray
+    disposable: np.ndarray
     offsets: np.ndarray
     sizes: np.ndarray
 
@@ -66,8 +66,8 @@ def read_samples(
     if keys is None or (keys != marked).any():
         return None
     times = decoded_at + delays + (first.pts - first.dts - delays[0])
-    idle = unneeded | references.idle(slices, keys)
-    return Samples(times, keys, hidden == 0, idle, offsets, sizes)
+    disposable = unneeded | references.disposable(slices, keys)
+    return Samples(times, keys, hidden == 0, disposable, offsets, sizes)
 
 
 def _sample_tables(data: memoryview, track: int) -> dict[bytes, memoryview]:

@@ -241,19 +241,19 @@ def read_table(
         offset = _place(data, packet.pos, content)
         inside = inside and offset >= 0 and "new_extradata" not in beside
         hidden = packet.is_discard or is_hidden(context.name, content)
-        idle = references.droppable(packet)
+        disposable = references.is_disposable(packet)
         if fields.complete(content) and rows:
             inside = inside and offset == rows[-1].offset + rows[-1].size
-            rows[-1] = rows[-1].joined(idle, len(content))
+            rows[-1] = rows[-1].joined(disposable, len(content))
             packets[-1] = b"".join((packets[-1], content))
             continue
         pts, dts = (NONE if time is None else time for time in (packet.pts, packet.dts))
         begins = references.begins(packet) and not is_predicted(context.name, content)
         begins = begins or (packet.is_keyframe and not begun)
         begun = begun or begins
-        rows.append(_Row(pts, dts, begins, not hidden, idle, offset, len(content)))
+        rows.append(_Row(pts, dts, begins, not hidden, disposable, offset, len(content)))
         packets.append(content if offset < 0 else data[offset : offset + len(content)])
-    shown_at, decoded_at, keys, shown, idle, offsets, sizes = (
+    shown_at, decoded_at, keys, shown, disposable, offsets, sizes = (
         np.array(rows, np.int64).reshape(-1, 7).T
     )
     # AVI and ASF have times of decoding alone. What FFmpeg makes of them is no order for some
@@ -276,7 +276,7 @@ def read_table(
         sizes=sizes,
         keys=keys == 1,
         shown=shown == 1,
-        idle=idle == 1,
+        disposable=disposable == 1,
     )
     if palette:
         table = dataclasses.replace(table, codec=dataclasses.replace(table.codec, palette=palette))
@@ -316,19 +316,19 @@ def _make_table(stream: Any, kind: str, unordered: bool = False, **columns: np.n
 
 
 class _Row(NamedTuple):
-    """A packet: when it is shown and decoded, `Table.keys`, `shown`, `idle`, and its place."""
+    """A packet: when it is shown and decoded, flags as in `Table`, and its place."""
 
     shown_at: int
     decoded_at: int
     begins: bool
     shown: bool
-    idle: bool
+    disposable: bool
     offset: int
     size: int
 
-    def joined(self, idle: bool, size: int) -> "_Row":
+    def joined(self, disposable: bool, size: int) -> "_Row":
         """Return the picture of which this is one field, and a packet behind it the other."""
-        return self._replace(idle=self.idle and idle, size=self.size + size)
+        return self._replace(disposable=self.disposable and disposable, size=self.size + size)
 
 
 def _demux(container: Any, stream: Any, kind: str) -> Iterator[Any]:

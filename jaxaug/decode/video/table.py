@@ -22,7 +22,7 @@ TOP_LEFT = 3
 _HEAD = struct.Struct("<I")  # the length of the JSON in front of the packets
 _MAX_DELAY = 16  # pictures: max_num_reorder_frames, ITU-T H.264 section E.2.1
 _CODEC_BYTES = ("extradata", "message", "palette")  # of a codec, in hexadecimal
-_FLAGS = ("keys", "shown", "idle")  # of a packet, a bit each
+_FLAGS = ("keys", "shown", "disposable")  # of a packet, a bit each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Table:
       times: int64[k], when each is shown.
       keys: bool[k], True where decoding may begin.
       shown: bool[k], False for packets that an edit list or the codec hides.
-      idle: bool[k], True for packets to which no other refers.
+      disposable: bool[k], True for packets to which no other refers.
       offsets, sizes: int64[k], the place of each in the file, in bytes.
     """
 
@@ -84,7 +84,7 @@ class Table:
     times: np.ndarray
     keys: np.ndarray
     shown: np.ndarray
-    idle: np.ndarray
+    disposable: np.ndarray
     offsets: np.ndarray
     sizes: np.ndarray
 
@@ -138,9 +138,9 @@ class Table:
     def runs(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Return the packets that frames int64[m] need, in runs int64[r] from key packets on.
 
-        Those that are idle and not asked for are left out. A frame that comes in decoding after a
-        key packet and is shown before it belongs to the key packet before: in an open group of
-        pictures it refers to that group.
+        Those that are disposable and not asked for are left out. A frame that comes in decoding
+        after a key packet and is shown before it belongs to the key packet before: in an open group
+        of pictures it refers to that group.
 
         Raises:
           DecodeError: there is no key packet before one of them.
@@ -163,7 +163,7 @@ class Table:
 
     def _run(self, first: int, wanted: np.ndarray) -> np.ndarray:
         """Return the packets from a key packet to the last of those that are wanted."""
-        needed = ~self.idle[first : wanted[-1] + 1]
+        needed = ~self.disposable[first : wanted[-1] + 1]
         needed[wanted - first] = True
         return first + np.flatnonzero(needed)
 

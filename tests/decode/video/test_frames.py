@@ -187,15 +187,15 @@ def test_key_frames_of_open_groups_are_not_where_leading_frames_begin():
     times = np.array([0, 3, 1, 2, 6, 4, 5])
     keys = np.array([1, 0, 0, 0, 1, 0, 0], bool)
     none = np.zeros(7, np.int64)
-    flags = {"keys": keys, "shown": np.ones(7, bool), "idle": np.zeros(7, bool)}
+    flags = {"keys": keys, "shown": np.ones(7, bool), "disposable": np.zeros(7, bool)}
     table = Table(times=times, **flags, offsets=none, sizes=none)
     assert table.frames.tolist() == [0, 2, 3, 1, 5, 6, 4]
     (run,) = table.runs(np.array([4]))  # B4
     assert run.tolist() == [0, 1, 2, 3, 4, 5]
     runs = table.runs(np.array([6, 1]))  # I6 and B1
     assert [run.tolist() for run in runs] == [[0, 1, 2], [4]]
-    idle = dataclasses.replace(table, idle=np.isin(np.arange(7), (2, 3, 5)))
-    assert [run.tolist() for run in idle.runs(np.array([2, 6]))] == [[0, 1, 3], [4]]
+    some = dataclasses.replace(table, disposable=np.isin(np.arange(7), (2, 3, 5)))
+    assert [run.tolist() for run in some.runs(np.array([2, 6]))] == [[0, 1, 3], [4]]
     # Where a packet that is decoded later lies in front, and one amid the others is the largest.
     places = {"offsets": np.array([0, 90, 40, 20, 60, 50, 70]), "sizes": np.arange(10, 80, 10)}
     assert dataclasses.replace(table, **places).bytes_of(np.array([1])) == (0, 110)
@@ -511,18 +511,18 @@ def test_idle_b_frames_of_hevc_are_not_decoded(container, layers, monkeypatch):
 
 
 def test_pictures_that_higher_layers_may_need_are_kept():
-    def droppable(kind, layer, layers):
+    def disposable(kind, layer, layers):
         header = bytes([1, *bytes(20), layers << 3 | 3])  # an "hvcC", lengths of four bytes
         unit = bytes([kind << 1, layer + 1, 0, 0])
         message = bytes([39 << 1, 1, 0])
         data = b"".join(len(each).to_bytes(4, "big") + each for each in (message, unit))
-        return References("hevc", header).droppable(av.Packet(data))
+        return References("hevc", header).is_disposable(av.Packet(data))
 
-    assert droppable(0, 0, 1) and droppable(8, 0, 1) and droppable(0, 1, 2)
-    assert not droppable(1, 0, 1)  # TRAIL_R
-    assert not droppable(0, 0, 2)  # of the lower of two layers
-    assert not droppable(0, 0, 0)  # layers are not known
-    assert not droppable(16, 0, 1)  # BLA_W_LP
+    assert disposable(0, 0, 1) and disposable(8, 0, 1) and disposable(0, 1, 2)
+    assert not disposable(1, 0, 1)  # TRAIL_R
+    assert not disposable(0, 0, 2)  # of the lower of two layers
+    assert not disposable(0, 0, 0)  # layers are not known
+    assert not disposable(16, 0, 1)  # BLA_W_LP
 
 
 def test_messages_end_where_their_packets_do(monkeypatch):

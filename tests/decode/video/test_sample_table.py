@@ -14,7 +14,7 @@ from jaxaug.errors import DecodeError
 from tests.videos import KINDS, edited, kind, turned, video
 
 av = pytest.importorskip("av")
-COLUMNS = ("times", "keys", "shown", "idle", "offsets", "sizes")
+COLUMNS = ("times", "keys", "shown", "disposable", "offsets", "sizes")
 STUFFED = {
     "g": "8",
     "x264-params": "aud=1:pic-struct=1:nal-hrd=vbr:vbv-maxrate=500:vbv-bufsize=500",
