@@ -27,8 +27,9 @@ from jaxaug.decode.video.convert import frames_to_rgb
 from jaxaug.decode.video.decode_video import MAX_PIXELS, decode_video
 from jaxaug.decode.video.host import PLANES, HostCanvases, HostFrames, told
 from jaxaug.decode.video.planes import color_of, plane_sizes
+from jaxaug.decode.video.pyav import import_av
 from jaxaug.decode.video.stored import StoredVideos, table_of
-from jaxaug.decode.video.stream import VideoFile, import_av
+from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Codec, Table
 from jaxaug.errors import DecodeError
 

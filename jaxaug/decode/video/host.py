@@ -12,7 +12,8 @@ from jaxaug._typing import Device
 from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.host.canvas_pool import CanvasPool
 from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, seen, write_planes
-from jaxaug.decode.video.stream import VideoFile, check_pixels, import_av, make_packet
+from jaxaug.decode.video.pyav import check_pixels, import_av, make_packet
+from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Codec
 from jaxaug.errors import DecodeError
 

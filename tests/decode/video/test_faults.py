@@ -347,7 +347,7 @@ def test_sound_of_samples_of_one_size_is_as_long_as_it_is():
 
 
 def test_more_packets_than_are_allowed_are_refused(monkeypatch):
-    monkeypatch.setattr("jaxaug.decode.video.stream._MAX_PACKETS", 20)
+    monkeypatch.setattr("jaxaug.decode.video.demux._MAX_PACKETS", 20)
     assert reason(kind("h264")) == "it has more than 20 frames"
 
 

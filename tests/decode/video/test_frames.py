@@ -18,9 +18,10 @@ from jaxaug.decode.video import references
 from jaxaug.decode.video.fields import SecondFields
 from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.planes import planes_of
+from jaxaug.decode.video.pyav import make_packet
 from jaxaug.decode.video.references import References
 from jaxaug.decode.video.stored import read_videos
-from jaxaug.decode.video.stream import VideoFile, make_packet
+from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Codec, Table
 from jaxaug.errors import DecodeError
 from tests.decode.video.fields import copied, fields, parameters, written

@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 
-from jaxaug.decode.video import stream
+from jaxaug.decode.video import demux
 from jaxaug.decode.video.sample_table import read_samples
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.errors import DecodeError
@@ -39,11 +39,11 @@ def check(monkeypatch, data):
         told.append(read_samples(*given))
         return told[-1]
 
-    read_samples = stream.read_samples
+    read_samples = demux.read_samples
     with monkeypatch.context() as patched:
-        patched.setattr(stream, "read_samples", watched)
+        patched.setattr(demux, "read_samples", watched)
         found, whole = read(data)
-        patched.setattr(stream, "read_samples", lambda *given: None)
+        patched.setattr(demux, "read_samples", lambda *given: None)
         expected, expected_whole = read(data)
     assert whole == expected_whole
     if isinstance(found, str) or isinstance(expected, str):
