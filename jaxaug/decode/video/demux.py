@@ -46,78 +46,182 @@ def read_table(
         if first is None or not headers.suit(container, stream, bytes(first)):
             return None
         headers.fill(context)
-    packets: list[bytes | memoryview]
-    if kind == "mov" and first is not None and len(stream.index_entries) <= _MAX_PACKETS:
-        samples = None if fields.possible else read_samples(data, stream, first, references)
-        if samples is not None:
-            places = zip(samples.offsets.tolist(), samples.sizes.tolist())
-            table = _make_table(stream, kind, **samples._asdict())
-            packets = [data[at : at + size] for at, size in places]
-            sure = table.timed and not _leading(table, packets, references).any()
-            if headers is None or sure:
-                return _that_decode(table, packets, context, references), []
+
+    if kind == "mov" and first is not None and not fields.possible:
+        table = _table_of_samples(data, stream, first, references, decodes=headers is None)
+        if table is not None:
+            return table, []
     if headers is not None:
         return None
-    rows: list[_Row] = []
-    packets = []
-    inside = True
-    begun = False
-    palette = b""
+
+    packets = _Packets(data, context, references, fields)
     for packet in itertools.chain([] if first is None else [first], demuxed):
+        packets.add(packet)
+    table = packets.table(stream, kind)
+    table = _that_decode(table, packets.contents, context, references)
+    return table, [] if packets.inside else packets.contents
+
+
+def _table_of_samples(
+    data: memoryview, stream: Any, first: Any, references: References, decodes: bool
+) -> Table | None:
+    """Return the table of a stream by those of its MP4; None where these do not tell all.
+
+    Args:
+      data: the file.
+      stream: opened with a decoder if `decodes`.
+      first: its first packet.
+      references: of its codec.
+    """
+    if len(stream.index_entries) > _MAX_PACKETS:
+        return None
+    samples = read_samples(data, stream, first, references)
+    if samples is None:
+        return None
+    table = _make_table(stream, "mov", **samples._asdict())
+    places = zip(table.offsets.tolist(), table.sizes.tolist())
+    contents = [data[at : at + size] for at, size in places]
+    if not decodes and (not table.timed or _leading(table, contents, references).any()):
+        return None
+    return _that_decode(table, contents, stream.codec_context, references)
+
+
+class _Row(NamedTuple):
+    """A packet: when it is shown and decoded, flags as in `Table`, and its place."""
+
+    shown_at: int
+    decoded_at: int
+    begins: bool
+    shown: bool
+    disposable: bool
+    offset: int
+    size: int
+
+
+class _Packets:
+    """The packets of a stream, in the order in which they are demuxed.
+
+    Args:
+      data: the file.
+      context: of the stream.
+      references, fields: of its codec.
+
+    Attributes:
+      contents: of each; of two fields together.
+      inside: the file holds them as they are.
+    """
+
+    def __init__(
+        self, data: memoryview, context: Any, references: References, fields: SecondFields
+    ):
+        self.contents: list[bytes | memoryview] = []
+        self.inside = True
+        self._rows: list[_Row] = []
+        self._palette = b""
+        self._begun = False  # decoding may begin with a packet that has come
+        self._data = data
+        self._context = context
+        self._references = references
+        self._fields = fields
+
+    def add(self, packet: Any) -> None:
+        """Note the next packet.
+
+        Raises:
+          DecodeError: there are too many, or a palette that is not read.
+        """
         if not packet.size:
-            continue
-        if len(rows) == _MAX_PACKETS:
+            return
+        if len(self._rows) == _MAX_PACKETS:
             raise DecodeError(f"it has more than {_MAX_PACKETS:,} frames")
         beside = {each.data_type: bytes(each) for each in packet.iter_sidedata()}
-        found = beside.get("palette", palette)
-        if found and (context.name not in _BY_PALETTE or (rows and found != palette)):
-            which = f"changes at packet {len(rows)}" if rows else f"is not that of {context.name}"
-            raise DecodeError(f"its colors are a palette beside the packets, which {which}")
-        palette = found
+        self._note_palette(beside.get("palette", self._palette))
         content = bytes(packet)
-        offset = _place(data, packet.pos, content)
-        inside = inside and offset >= 0 and "new_extradata" not in beside
-        hidden = packet.is_discard or is_hidden(context.name, content)
-        disposable = references.is_disposable(packet)
-        if fields.complete(content) and rows:
-            inside = inside and offset == rows[-1].offset + rows[-1].size
-            rows[-1] = rows[-1].joined(disposable, len(content))
-            packets[-1] = b"".join((packets[-1], content))
-            continue
-        pts, dts = (NONE if time is None else time for time in (packet.pts, packet.dts))
-        begins = references.begins(packet) and not is_predicted(context.name, content)
-        begins = begins or (packet.is_keyframe and not begun)
-        begun = begun or begins
-        rows.append(_Row(pts, dts, begins, not hidden, disposable, offset, len(content)))
-        packets.append(content if offset < 0 else data[offset : offset + len(content)])
-    shown_at, decoded_at, keys, shown, disposable, offsets, sizes = (
-        np.array(rows, np.int64).reshape(-1, 7).T
-    )
-    # AVI and ASF have times of decoding alone. What FFmpeg makes of them is no order for some
-    # codecs, nor where packets held several frames.
-    unordered = bool(kind in ("avi", "asf") and context.has_b_frames and len(rows)) and (
-        context.name in ("h264", "hevc")
-        or (context.name == "mpeg4" and not inside)
-        or bool((np.diff(shown_at) > 0).all())
-    )
-    if context.name in _NEVER_MARKED and keys.all():
-        keys[1:] = 0
-    if not inside:
-        offsets = np.cumsum(sizes) - sizes
-    table = _make_table(
-        stream,
-        kind,
-        unordered,
-        times=_delayed(decoded_at, packets, context) if unordered else shown_at,
-        offsets=offsets,
-        sizes=sizes,
-        keys=keys == 1,
-        shown=shown == 1,
-        disposable=disposable == 1,
-    )
-    if palette:
-        table = dataclasses.replace(table, codec=dataclasses.replace(table.codec, palette=palette))
-    return _that_decode(table, packets, context, references), [] if inside else packets
+        offset = _place(self._data, packet.pos, content)
+        self.inside = self.inside and offset >= 0 and "new_extradata" not in beside
+        if self._fields.complete(content) and self._rows:
+            self._join(packet, content, offset)
+            return
+        self._rows.append(self._row(packet, content, offset))
+        self.contents.append(content if offset < 0 else self._data[offset : offset + len(content)])
+
+    def _note_palette(self, palette: bytes) -> None:
+        """Note the palette of the next packet, which must be that of the packets before."""
+        name, number = self._context.name, len(self._rows)
+        if palette and (name not in _BY_PALETTE or (number and palette != self._palette)):
+            which = f"changes at packet {number}" if number else f"is not that of {name}"
+            raise DecodeError(f"its colors are a palette beside the packets, which {which}")
+        self._palette = palette
+
+    def _join(self, packet: Any, content: bytes, offset: int) -> None:
+        """Note a second field with the first one, as one picture."""
+        before = self._rows[-1]
+        self.inside = self.inside and offset == before.offset + before.size
+        self._rows[-1] = before._replace(
+            disposable=before.disposable and self._references.is_disposable(packet),
+            size=before.size + len(content),
+        )
+        self.contents[-1] = b"".join((self.contents[-1], content))
+
+    def _row(self, packet: Any, content: bytes, offset: int) -> _Row:
+        """Return what is known of a packet."""
+        name = self._context.name
+        begins = self._references.begins(packet) and not is_predicted(name, content)
+        begins = begins or (packet.is_keyframe and not self._begun)
+        self._begun = self._begun or begins
+        return _Row(
+            shown_at=NONE if packet.pts is None else packet.pts,
+            decoded_at=NONE if packet.dts is None else packet.dts,
+            begins=begins,
+            shown=not (packet.is_discard or is_hidden(name, content)),
+            disposable=self._references.is_disposable(packet),
+            offset=offset,
+            size=len(content),
+        )
+
+    def table(self, stream: Any, kind: str) -> Table:
+        """Return the table of all packets.
+
+        Raises:
+          DecodeError: none of them is shown.
+        """
+        shown_at, decoded_at, begin, shown, disposable, offsets, sizes = (
+            np.array(self._rows, np.int64).reshape(-1, len(_Row._fields)).T
+        )
+        unordered = self._unordered(kind, shown_at)
+        if unordered:
+            shown_at = _delayed(decoded_at, self.contents, self._context)
+        if self._context.name in _NEVER_MARKED and begin.all():
+            begin[1:] = 0
+        if not self.inside:
+            offsets = np.cumsum(sizes) - sizes
+        return _make_table(
+            stream,
+            kind,
+            unordered,
+            self._palette,
+            times=shown_at,
+            keys=begin == 1,
+            shown=shown == 1,
+            disposable=disposable == 1,
+            offsets=offsets,
+            sizes=sizes,
+        )
+
+    def _unordered(self, kind: str, shown_at: np.ndarray) -> bool:
+        """Return True where FFmpeg's times are not those of the frames.
+
+        AVI and ASF have times of decoding alone. What FFmpeg makes of them is no order for some
+        codecs, nor where packets held several frames.
+        """
+        if kind not in ("avi", "asf") or not self._context.has_b_frames or not self._rows:
+            return False
+        name = self._context.name
+        return (
+            name in ("h264", "hevc")
+            or (name == "mpeg4" and not self.inside)
+            or bool((np.diff(shown_at) > 0).all())
+        )
 
 
 def _delayed(
@@ -136,7 +240,9 @@ def _delayed(
     return np.concatenate([decoded_at, behind])[delay:]
 
 
-def _make_table(stream: Any, kind: str, unordered: bool = False, **columns: np.ndarray) -> Table:
+def _make_table(
+    stream: Any, kind: str, unordered: bool = False, palette: bytes = b"", **columns: np.ndarray
+) -> Table:
     """Return the table of a stream, of the columns that it has.
 
     Raises:
@@ -145,27 +251,11 @@ def _make_table(stream: Any, kind: str, unordered: bool = False, **columns: np.n
     if not columns["shown"].any():
         raise DecodeError("it has no frames")
     return Table(
-        codec=_codec(stream.codec_context, kind, unordered),
+        codec=_codec(stream.codec_context, kind, unordered, palette),
         unit=float(stream.time_base),
         rate=float(stream.average_rate or 25),
         **columns,
     )
-
-
-class _Row(NamedTuple):
-    """A packet: when it is shown and decoded, flags as in `Table`, and its place."""
-
-    shown_at: int
-    decoded_at: int
-    begins: bool
-    shown: bool
-    disposable: bool
-    offset: int
-    size: int
-
-    def joined(self, disposable: bool, size: int) -> "_Row":
-        """Return the picture of which this is one field, and a packet behind it the other."""
-        return self._replace(disposable=self.disposable and disposable, size=self.size + size)
 
 
 def _demux(container: Any, stream: Any, kind: str) -> Iterator[Any]:
@@ -243,7 +333,7 @@ def _chroma_site(context: Any, kind: str) -> tuple[bool, int]:
     return CHROMA_SITES.get(location, (left, 0))
 
 
-def _codec(context: Any, kind: str, unordered: bool) -> Codec:
+def _codec(context: Any, kind: str, unordered: bool, palette: bytes) -> Codec:
     """Return what a stream says of how it is decoded."""
     left, row = _chroma_site(context, kind)
     try:
@@ -262,4 +352,5 @@ def _codec(context: Any, kind: str, unordered: bool) -> Codec:
         chroma_left=left,
         chroma_row=row,
         unordered=unordered,
+        palette=palette,
     )
