@@ -24,10 +24,10 @@ from jaxaug.decode._column import (
     valid_rows,
 )
 from jaxaug.decode._cpus import usable_cpus
+from jaxaug.decode._libraries import IMAGE_PACKAGES
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image.canvas import rows_within
 from jaxaug.decode.image.column import Image, ImageArray
-from jaxaug.decode.image.deep.libraries import PACKAGES
 from jaxaug.decode.image.host.decode_image import decode_unchanged
 from jaxaug.decode.image.orientation import FLIP_X, FLIP_Y, TRANSPOSE, upright
 from jaxaug.decode.image.parse.headers import BAD, MAX_PIXELS, Headers, read_headers
@@ -207,7 +207,7 @@ class EncodedMask(ColumnDecoder):
         return dataclasses.replace(self, canvas=(rows_within(self.canvas, bound), self.canvas[1]))
 
     def made_by(self, platform: str) -> dict[str, str]:
-        return installed_versions(*PACKAGES)
+        return installed_versions(*IMAGE_PACKAGES)
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         return {"canvas": jax.ShapeDtypeStruct(self.canvas, np.dtype(self.dtype))}

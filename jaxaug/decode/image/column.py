@@ -15,10 +15,10 @@ from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._install import installed_versions
 from jaxaug._typing import Device, Values
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
+from jaxaug.decode._libraries import IMAGE_PACKAGES
 from jaxaug.decode._types import Encoded, Ragged
 from jaxaug.decode.image.canvas import fit_size, pick_canvas, rows_within, sizes_in
 from jaxaug.decode.image.decoder import Decoder
-from jaxaug.decode.image.deep.libraries import PACKAGES
 from jaxaug.decode.image.form import AS_STORED, COLORS, PixelForm, pixel_form
 from jaxaug.decode.image.host.decode_image import decode_as
 from jaxaug.decode.image.list import EachImage, ImageList
@@ -198,7 +198,7 @@ class Image(ColumnDecoder):
         from jaxaug.decode.native import libnvjpeg
         from jaxaug.decode.native.load_library import LibraryError
 
-        versions = installed_versions(*PACKAGES)
+        versions = installed_versions(*IMAGE_PACKAGES)
         if platform == "gpu" and self.backend != "host":
             with contextlib.suppress(LibraryError):  # host threads decode without it
                 versions["nvjpeg"] = libnvjpeg.version()

@@ -1,9 +1,8 @@
 """FFmpeg by PyAV: contexts and packets, what bounds their memory, and the errors of both."""
 
-import importlib
 from typing import Any
 
-from jaxaug._install import install_command
+from jaxaug.decode._libraries import needed
 from jaxaug.decode.video.table import Codec
 from jaxaug.errors import DecodeError
 
@@ -17,10 +16,7 @@ def import_av() -> Any:
     Raises:
       ImportError: it is not installed.
     """
-    try:
-        return importlib.import_module("av")
-    except ImportError as error:
-        raise ImportError(f"videos need PyAV: {install_command('video')}.") from error
+    return needed("av", "videos", "video")
 
 
 def make_context(codec: Codec, max_pixels: int) -> Any:

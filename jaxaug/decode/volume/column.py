@@ -15,8 +15,8 @@ from jaxaug._typing import Device, Values
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, decode_each, valid_rows
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._draw import draw_integers
+from jaxaug.decode._libraries import IMAGE_PACKAGES
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.image.deep.libraries import PACKAGES
 from jaxaug.decode.volume.stored import StoredVolume, open_volume
 from jaxaug.errors import DecodeError
 
@@ -158,7 +158,7 @@ class Volume(ColumnDecoder):
 
     def made_by(self, platform: str) -> dict[str, str]:
         """Return the versions of the readers of volumes, and of the slices that are images."""
-        return installed_versions("nibabel", "zarr", "numcodecs", *PACKAGES)
+        return installed_versions("nibabel", "zarr", "numcodecs", *IMAGE_PACKAGES)
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the forms of the voxels, and of what is known of them."""

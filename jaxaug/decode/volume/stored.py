@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug._install import install_command
+from jaxaug.decode._libraries import library, missing
 from jaxaug.decode._npy import MAX_NPY_HEADER, read_npy_header
 from jaxaug.decode.image.deep import tiff
-from jaxaug.decode.image.deep.libraries import library
 from jaxaug.decode.image.deep.tiff_tags import find_pages, tags_at
 from jaxaug.decode.volume.tiff_stack import read_stack, told_pages
 from jaxaug.errors import DecodeError
@@ -180,9 +179,9 @@ def _nifti(data: memoryview, canonical: bool) -> StoredVolume:
 
 
 def _nifti_header(head: "bytes | bytearray") -> Any:
+    if reason := missing("nibabel", "NIfTI volumes", "volume"):
+        raise DecodeError(reason)
     nibabel = library("nibabel")
-    if nibabel is None:
-        raise DecodeError(f"NIfTI volumes need nibabel: {install_command('volume')}")
     sizes = {int.from_bytes(head[:4], "little"), int.from_bytes(head[:4], "big")}
     kind = nibabel.Nifti2Header if 540 in sizes else nibabel.Nifti1Header
     if not sizes & {348, 540}:
@@ -303,7 +302,6 @@ def _zarr(folder: str) -> StoredVolume:
 
 @functools.lru_cache(1024)
 def _open_zarr(folder: str) -> Any:
-    zarr = library("zarr")
-    if zarr is None:
-        raise DecodeError(f"Zarr arrays need zarr: {install_command('volume')}")
-    return zarr.open_array(folder, mode="r")
+    if reason := missing("zarr", "Zarr arrays", "volume"):
+        raise DecodeError(reason)
+    return library("zarr").open_array(folder, mode="r")

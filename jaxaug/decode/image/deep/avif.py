@@ -5,9 +5,9 @@ Reference: AV1-ISOBMFF 2.3 (av1C); ISO/IEC 23008-12 (HEIF) 6.5.6 (pixi).
 
 import numpy as np
 
+from jaxaug.decode._libraries import library, missing
 from jaxaug.decode.image import pillow
 from jaxaug.decode.image.deep.layout import Layout
-from jaxaug.decode.image.deep.libraries import library, missing
 from jaxaug.errors import DecodeError
 
 
@@ -21,7 +21,7 @@ def read_layout(data: memoryview, page: int) -> Layout:
     deep = bits > 8
     if deep and getattr(image, "n_frames", 1) > 1:
         raise DecodeError("AVIF: it is an animation of more than 8 bits, no image")
-    if deep and (reason := missing("imagecodecs", "AVIF images of 10 and 12 bits")):
+    if deep and (reason := missing("imagecodecs", "AVIF images of 10 and 12 bits", "deep")):
         raise DecodeError(reason)
     return Layout(
         height=height,

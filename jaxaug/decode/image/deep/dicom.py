@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug.decode._libraries import library, missing
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image.deep.embedded import check_embedded
 from jaxaug.decode.image.deep.layout import Layout
-from jaxaug.decode.image.deep.libraries import library, missing
 from jaxaug.decode.image.parse.jpeg import first_segments, jpeg_fault
 from jaxaug.decode.image.parse.jpeg_segments import APP14
 from jaxaug.errors import DecodeError
@@ -66,7 +66,7 @@ def read_layout(data: memoryview, page: int) -> Layout:
 
 
 def _read(data: memoryview) -> Any:
-    if reason := missing("pydicom", "DICOM images"):
+    if reason := missing("pydicom", "DICOM images", "deep"):
         raise DecodeError(reason)
     return library("pydicom").dcmread(io.BytesIO(data))
 
@@ -79,7 +79,7 @@ def _check_codec(dataset: Any) -> None:
     if not syntax.is_encapsulated:
         return
     if _codec(dataset):
-        if reason := missing("imagecodecs", f"DICOM images of {syntax.name}"):
+        if reason := missing("imagecodecs", f"DICOM images of {syntax.name}", "deep"):
             raise DecodeError(reason)
         return
     try:

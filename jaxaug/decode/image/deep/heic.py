@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug.decode._libraries import library, missing
 from jaxaug.decode.image.deep.layout import Layout
-from jaxaug.decode.image.deep.libraries import library, missing
 from jaxaug.errors import DecodeError
 
 _MODES = {"L": ("gray", ""), "I": ("gray", ""), "LA": ("gray", "straight"), "RGB": ("rgb", "")}
@@ -38,7 +38,7 @@ def decode(data: memoryview, layout: Layout) -> np.ndarray:
 
 def _open(data: memoryview, page: int) -> tuple[Any, str, int]:
     """Return an image that is not decoded, its mode without bits, and its bits."""
-    if reason := missing("pillow_heif", "HEIC images"):
+    if reason := missing("pillow_heif", "HEIC images", "deep"):
         raise DecodeError(reason)
     file = library("pillow_heif").open_heif(bytes(data), convert_hdr_to_8bit=False)
     if page >= len(file):

@@ -5,8 +5,8 @@ Of 8 bits other readers decode. The rules of `parse/jpeg_rules.py` have checked 
 
 import numpy as np
 
+from jaxaug.decode._libraries import library, missing
 from jaxaug.decode.image.deep.layout import Layout
-from jaxaug.decode.image.deep.libraries import library, missing
 from jaxaug.errors import DecodeError
 
 _COLORS = {1: "gray", 3: "rgb"}  # of four components nothing tells which of them are inverted
@@ -14,7 +14,7 @@ _COLORS = {1: "gray", 3: "rgb"}  # of four components nothing tells which of the
 
 def layout(*, height: int, width: int, components: int, bits: int, orientation: int) -> Layout:
     """Return the layout of a JPEG from its checked header."""
-    if reason := missing("imagecodecs", f"JPEGs of {bits} bits"):
+    if reason := missing("imagecodecs", f"JPEGs of {bits} bits", "deep"):
         raise DecodeError(reason)
     return Layout(
         height=height,

@@ -8,11 +8,11 @@ import struct
 
 import numpy as np
 
+from jaxaug.decode._libraries import library, missing
 from jaxaug.decode.image import pillow
 from jaxaug.decode.image.deep.boxes import box, boxes
 from jaxaug.decode.image.deep.gpu import decoder_of
 from jaxaug.decode.image.deep.layout import COLOR_SAMPLES, Layout
-from jaxaug.decode.image.deep.libraries import library, missing
 from jaxaug.errors import DecodeError
 
 _CODESTREAM = re.compile(rb"\xff\x4f\xff\x51")
@@ -29,7 +29,7 @@ def read_layout(data: memoryview, page: int) -> Layout:
     """Return the layout of a codestream, or of that of a JP2."""
     if page:
         raise DecodeError(f"JPEG2000: it has one image, and page={page} was asked for")
-    if reason := missing("imagecodecs", "JPEG 2000 images of more than 8 bits"):
+    if reason := missing("imagecodecs", "JPEG 2000 images of more than 8 bits", "deep"):
         raise DecodeError(reason)
     if not pillow.has_end(data):
         raise DecodeError("JPEG2000: truncated, no end of the codestream (EOC) behind a tile")

@@ -5,9 +5,9 @@ Reference: ISO/IEC 18181-1 (codestream headers), 18181-2 (boxes).
 
 import numpy as np
 
+from jaxaug.decode._libraries import library, missing
 from jaxaug.decode.image.deep.boxes import boxes
 from jaxaug.decode.image.deep.layout import Layout
-from jaxaug.decode.image.deep.libraries import library, missing
 from jaxaug.errors import DecodeError
 
 _CONTAINER = b"\0\0\0\x0cJXL "
@@ -51,7 +51,7 @@ def read_layout(data: memoryview, page: int) -> Layout:
     """Return the layout of an image; that of an animation is refused."""
     if page:
         raise DecodeError(f"JPEGXL: it has one image, and page={page} was asked for")
-    if reason := missing("imagecodecs", "JPEG XL images"):
+    if reason := missing("imagecodecs", "JPEG XL images", "deep"):
         raise DecodeError(reason)
     bits = _Bits(_codestream(data)[2 : 2 + 4096])
     height, width = _size(bits)

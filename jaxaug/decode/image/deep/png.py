@@ -5,9 +5,9 @@ Reference: ISO/IEC 15948 (PNG).
 
 import numpy as np
 
+from jaxaug.decode._libraries import library, missing
 from jaxaug.decode.image import pillow
 from jaxaug.decode.image.deep.layout import Layout
-from jaxaug.decode.image.deep.libraries import library, missing
 from jaxaug.decode.image.parse.other_formats import HEAD, PNG_BITS_AT, png_size
 from jaxaug.errors import DecodeError
 
@@ -35,7 +35,7 @@ def read_layout(data: memoryview, page: int) -> Layout:
     deep = bits == 16
     if deep and not alpha and _has_transparent_color(data):
         samples, alpha = samples + 1, "straight"  # as libpng gives them
-    if deep and (reason := missing("imagecodecs", "PNG images of 16 bits")):
+    if deep and (reason := missing("imagecodecs", "PNG images of 16 bits", "deep")):
         raise DecodeError(reason)
     return Layout(
         height=size[0],

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxaug.decode._libraries import library, missing
 from jaxaug.decode.image.deep.embedded import check_embedded
 from jaxaug.decode.image.deep.gpu import decoder_of
 from jaxaug.decode.image.deep.layout import COLOR_SAMPLES, Layout
-from jaxaug.decode.image.deep.libraries import library, missing
 from jaxaug.decode.image.deep.tiff_tags import Tags, Told, read_tags, tags_at
 from jaxaug.decode.native.tiff_pages import Form, Page, one_file, part_sizes
 from jaxaug.errors import DecodeError
@@ -425,7 +425,7 @@ def _fill_part(data: memoryview, layout: Layout, part: int, target: np.ndarray) 
 def _by_tifffile(data: memoryview, layout: Layout) -> np.ndarray:
     """Return the pixels of any page that tifffile reads."""
     for name in ("tifffile", "imagecodecs"):
-        if reason := missing(name, "TIFF images with compression, or of unusual bits"):
+        if reason := missing(name, "TIFF images with compression, or of unusual bits", "deep"):
             raise DecodeError(reason)
     place = layout.place
     if place.compression not in _CODECS and place.compression != _UNCOMPRESSED:

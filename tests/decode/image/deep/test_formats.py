@@ -24,8 +24,8 @@ from pydicom.uid import (
 )
 
 from jaxaug.decode import Encoded, decode_image, read_headers
+from jaxaug.decode._libraries import library
 from jaxaug.decode.image.deep import jpegxl
-from jaxaug.decode.image.deep.libraries import library
 from jaxaug.decode.image.parse.other_formats import format_of
 from jaxaug.errors import DecodeError, PrecisionWarning
 from tests.decode.image.deep.files import decode, numbers, reason, tiff

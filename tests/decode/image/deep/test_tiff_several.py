@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jaxaug.decode import Decoder
+from jaxaug.decode._libraries import library
 from jaxaug.decode.image.deep import tiff
-from jaxaug.decode.image.deep.libraries import library
 from jaxaug.decode.image.deep.tiff_several import decode_several, shares
 
 tifffile = pytest.importorskip("tifffile")
