@@ -389,7 +389,7 @@ class AudioReader:
     ) -> Decoded:
         """Return the clips of n sounds; see `ColumnDecoder`."""
         forms = self.running.forms().items()
-        times = None if self.running.of is None else siblings[self.running.of].arrays["time"]
+        video = None if self.running.of is None else siblings[self.running.of].arrays
         arrays = {key: np.zeros((len(wanted), *f.shape), f.dtype) for key, f in forms}
         arrays["ratio"][:] = 1
 
@@ -397,10 +397,11 @@ class AudioReader:
             part = checked[row]
             if isinstance(part, DecodeError):
                 raise part
-            if times is None:
+            if video is None:
                 starts = self._starts(part, keys[row : row + 1])
             else:
-                starts = self._starts_of(part, values.view(row), times[row])
+                times, end = video["time"][row], float(video["end"][row])
+                part, starts = self._beside_video(part, values.view(row), times, end)
             self._decode(values.view(row), part, starts, arrays, row)
 
         failures = decode_each(self._threads, decode, wanted)
@@ -447,12 +448,24 @@ class AudioReader:
             samples = part.of(read_window(data, header, start - audio.margin, last, exact))
             clip[: len(samples)] = self._mixed(samples, clip)
 
-    def _starts_of(self, part: Part, data: memoryview, times: np.ndarray) -> np.ndarray:
-        """Return the first samples int64[count] of the clips at the frames' times of a video."""
+    def _beside_video(
+        self, part: Part, data: memoryview, times: np.ndarray, end: float
+    ) -> tuple[Part, np.ndarray]:
+        """Return a sound up to a time, and the first samples int64[count] of its clips.
+
+        Args:
+          part: all of the sound.
+          data: the file.
+          times: of the frames of the video's clips, in seconds.
+          end: that of the video's part, in seconds; may be `inf`.
+        """
         with SoundStream(data) as stream:
             begin = stream.first
+        rate = part.header.rate
         first = times.reshape(self.running.count or 1, -1)[:, 0].astype(np.float64)
-        return np.round((first - begin) * part.header.rate).astype(np.int64)
+        starts = np.round((first - begin) * rate).astype(np.int64)
+        last = min(float(part.end), (end - begin) * rate)
+        return part._replace(end=round(last)), starts
 
     def _starts(self, part: Part, key: np.ndarray) -> np.ndarray:
         """Return the first samples of the clips of one sound, int64[count]."""

@@ -202,6 +202,7 @@ class Video(ColumnDecoder):
             "chroma": jax.ShapeDtypeStruct((*clips, 2, *chroma), np.uint8),
             "frame": jax.ShapeDtypeStruct(clips, np.int32),
             "time": jax.ShapeDtypeStruct(clips, np.float32),
+            "end": jax.ShapeDtypeStruct((), np.float32),  # seconds: a sound beside it ends there
             "size": jax.ShapeDtypeStruct((2,), np.int32),
             "original_size": jax.ShapeDtypeStruct((2,), np.int32),
             "color": jax.ShapeDtypeStruct((4,), np.int8),  # of `Color`
@@ -331,6 +332,16 @@ def _part(seconds: np.ndarray, span: Span | None, row: int) -> tuple[int, int]:
     return begin, end
 
 
+def _part_end(seconds: np.ndarray, span: Span | None, row: int) -> float:
+    """Return the second at which the part of a video that a record is ends, `inf` for its end."""
+    if span is None:
+        return np.inf
+    if span.unit == "seconds":
+        return float(span.end[row])
+    _, end = _part(seconds, span, row)
+    return float(seconds[end]) if end < len(seconds) else np.inf
+
+
 def _shown(clips: Clips, table: Table, span: Span | None, row: int, key: np.ndarray) -> np.ndarray:
     """Return the frames that a row shows, int64[count, frames], -1 behind the end of its part.
 
@@ -438,6 +449,7 @@ class VideoReader:
             begin, pixels = int(values.first_bytes[row]), self.running.max_pixels
             with self._backend.open(values.view(row), pixels, table, begin) as video:
                 clips = _shown(self._clips, video.table, values.span, row, keys[row : row + 1])
+                arrays["end"][...] = _part_end(video.table.seconds, values.span, row)
                 found = canvases.decode(row, video, self._fill(video.table, clips, arrays))
                 facts = found._asdict()
                 for name in facts.keys() & arrays.keys():

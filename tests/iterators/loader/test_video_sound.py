@@ -78,6 +78,52 @@ def test_several_clips_and_another_rate():
     np.testing.assert_allclose(batch["audio"][0], 0.9 * since / SECONDS, atol=2e-3)
 
 
+class Parts:
+    """Parts of one video, of some frames each."""
+
+    def __init__(self, data, start, end, unit):
+        self.data = data
+        self.span = decode.Span(np.array(start, float), np.array(end, float), unit)
+
+    def __len__(self):
+        return len(self.span.start)
+
+    def read(self, indices):
+        encoded = decode.Encoded.from_bytes([self.data] * len(indices))
+        return {"video": encoded._replace(span=self.span.take(np.asarray(indices)))}
+
+    def describe(self, index):
+        return {"record": index}
+
+    def fingerprint(self):
+        return "parts"
+
+
+@pytest.mark.parametrize("unit", ["seconds", "frames"])
+@pytest.mark.parametrize("late", [0.0, 0.5])
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_sound_ends_with_the_part_of_its_video(unit, late, count):
+    start, end = np.array([1.0, 2.0, 0.0, 5.0]), np.array([1.2, 4.0, 0.04, np.inf])
+    scale = FPS if unit == "frames" else 1
+    source = Parts(made(late), start * scale, end * scale, unit)
+    video = decode.Video(frames=3, stride=2, start="uniform", count=count, canvas=(32, 32))
+    audio = decode.Audio(of="video", seconds=1.5, rate=8000)
+    mesh = jax.make_mesh((1,), ("batch",), devices=jax.devices()[:1])
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+    columns = {"video": video, "audio": audio}
+    with iterators.Loader(source, 4, decode=columns, shuffle=False, sharding=sharding) as loader:
+        batch = jax.device_get(next(loader))
+
+    times = batch["video_time"].reshape(4, count, 3)[:, :, 0]
+    last = np.minimum(end, SECONDS + late)[:, None]
+    expected = np.clip(last - times, 0, 1.5) * 8000
+    lengths = batch["audio_length"].reshape(4, count)
+    np.testing.assert_allclose(lengths, expected, atol=2)
+    sounds = batch["audio"].reshape(4, count, -1)
+    for sound, length in zip(sounds.reshape(4 * count, -1), lengths.ravel()):
+        assert not sound[length:].any()
+
+
 def test_a_video_without_sound_is_named():
     video = decode.Video(frames=2, canvas=(32, 32))
     audio = decode.Audio(of="video", seconds=0.1)
