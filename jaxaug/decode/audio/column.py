@@ -65,8 +65,8 @@ class Audio(ColumnDecoder):
       max_rate: the highest rate of a file; None for that of 1,000 records.
       of: the column of videos whose sound it is, `decode={"video": Video(), "audio":
         Audio(of="video", seconds=2.0)}`: each clip begins at the time of the first frame of the
-        video's clip, and `start` and `count` are those of the video. Where the sound begins later
-        than the video, zeros come first.
+        video's clip, and `start` and `count` are those of the video. It ends with the part of the
+        video that the record is. Where the sound begins later than the video, zeros come first.
       num_threads: that decode; None for one for each CPU.
 
     Raises:
