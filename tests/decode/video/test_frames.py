@@ -405,6 +405,17 @@ def test_fields_need_the_parameters_of_their_sequence():
     assert not SecondFields("hevc", parameters(False)).complete(second)
 
 
+def test_a_frame_is_disposable_if_both_of_its_fields_are():
+    with av.open(io.BytesIO(fields("mpegts", False))) as source:
+        packets = [bytes(packet) for packet in source.demux(video=0) if packet.size]
+    kept = [packet.replace(b"\0\0\0\1\x61", b"\0\0\0\1\x01") for packet in packets[1::2]]
+    assert sum(old != new for old, new in zip(packets[1::2], kept, strict=True)) == 9
+    packets[1::2] = kept
+    data = written("mpegts", [(each, 20 * number) for number, each in enumerate(packets)])
+    with VideoFile(memoryview(data), MAX_PIXELS) as file:
+        assert file.table.disposable.tolist() == [False, True] * 9
+
+
 def test_frames_that_come_many_in_a_packet_are_at_a_constant_rate():
     """The container tells the time of the first one alone."""
     with av.open(io.BytesIO(kind("h264 ts"))) as source:
