@@ -230,10 +230,7 @@ def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
     """
     column = np.asarray(column)
     dtype = column.dtype
-    # Floats like bfloat16, which NumPy takes for no numbers, are some; not those of 4 bits.
-    if dtype.kind not in "biuf" and not (
-        jnp.issubdtype(dtype, np.floating) and jnp.finfo(dtype).bits % 8 == 0
-    ):
+    if not holds_numbers(dtype):
         raise TypeError(
             f"feature {name!r} must be numbers, got dtype {dtype}{_REMEDIES.get(dtype.kind, '')}."
         )
@@ -256,6 +253,14 @@ def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
         return rounded
 
     return column.astype(dtype.newbyteorder("="), copy=False)
+
+
+def holds_numbers(dtype: np.dtype) -> bool:
+    """Return True for bools, integers and floats, of which a column of a batch may be."""
+    if dtype.kind in "biuf":
+        return True
+    # Floats like bfloat16, which NumPy takes for no numbers, are some; not those of 4 bits.
+    return jnp.issubdtype(dtype, np.floating) and jnp.finfo(dtype).bits % 8 == 0
 
 
 def round_floats(numbers: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
-from jaxaug.iterators.loader.columns import round_floats
+from jaxaug.iterators.loader.columns import holds_numbers, round_floats
 from jaxaug.iterators.sources.storage.files import local_path, reason
 
 Key: TypeAlias = Hashable  # a name in a dict, a place in a tuple
@@ -182,7 +182,7 @@ def number(value: Any, lists: bool = True) -> np.ndarray | None:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError):  # on another device, ragged, with a gradient
         return None
-    return array if array.dtype.kind in "biuf" else None
+    return array if holds_numbers(array.dtype) else None
 
 
 def _fit(key: Key, value: Any, blank: np.ndarray, record: int) -> np.ndarray:
@@ -197,9 +197,10 @@ def _fit(key: Key, value: Any, blank: np.ndarray, record: int) -> np.ndarray:
     if found.shape != blank.shape:
         hint = "leave it out by naming the `features` that you need"
         raise SourceError(f"{wanted}, got {found.dtype}{list(found.shape)}: {hint}.")
-    if found.dtype.kind not in _FITTING[blank.dtype.kind]:
+    kind = _kind(blank)
+    if _kind(found) not in _FITTING[kind]:
         raise SourceError(f"{wanted}, got {found.dtype}{list(found.shape)}.")
-    if blank.dtype.kind == "f":
+    if kind == "f":
         fitted, infinite, changed = round_floats(found, blank.dtype)
         damaged = infinite | changed
     else:
@@ -208,6 +209,12 @@ def _fit(key: Key, value: Any, blank: np.ndarray, record: int) -> np.ndarray:
     if damaged.any():
         raise SourceError(f"{wanted}, got {found.tolist()}.")
     return fitted
+
+
+def _kind(numbers: np.ndarray) -> str:
+    """Return "b", "i", "u" or "f", which floats are that NumPy does not know, as bfloat16."""
+    kind = numbers.dtype.kind
+    return kind if kind in _FITTING else "f"
 
 
 def encode_mask(mask: Any, key: Key, record: int) -> bytes:

@@ -11,6 +11,7 @@ from jaxaug._checks import checked_indices
 from jaxaug._typing import Values
 from jaxaug.decode import Encoded, zarr_reference
 from jaxaug.errors import SourceError
+from jaxaug.iterators.loader.columns import holds_numbers
 from jaxaug.iterators.sources.stamps import file_stamps, joined, row_stamps
 from jaxaug.iterators.sources.storage.files import local_path
 from jaxaug.iterators.sources.storage.loose import LooseFiles
@@ -182,7 +183,7 @@ def _column(name: str, column: Any) -> "_Rows | _Files":
             f"`columns[{name!r}]` must be an array with a row for each record, or a list of paths,"
             f" got {type(column).__name__}."
         )
-    if np.dtype(column.dtype).kind not in "buif":
+    if not holds_numbers(np.dtype(column.dtype)):
         raise TypeError(
             f"`columns[{name!r}]` must be numbers, got {column.dtype}: texts and objects are none."
         )

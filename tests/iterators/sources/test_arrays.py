@@ -3,6 +3,7 @@
 import pickle
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -82,6 +83,15 @@ def test_wrong_columns_are_told():
         iterators.Arrays({"x": VALUES[:0]})
     with pytest.raises(TypeError, match="must be numbers"):
         iterators.Arrays({"x": np.array(["a", "b"])})
+
+
+def test_bfloat16_is_a_number():
+    embeddings = (VALUES[:, 0, 0] / 512).astype(jnp.bfloat16)
+    source = iterators.Arrays({"embedding": embeddings})
+    with iterators.Loader(source, 20, shuffle=False, sharding=one_device()) as loader:
+        found = next(loader)["embedding"]
+    assert found.dtype == jnp.bfloat16
+    assert (np.asarray(found) == embeddings).all()
 
 
 def test_files_that_are_missing_are_described(tmp_path):

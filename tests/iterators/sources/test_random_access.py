@@ -250,6 +250,7 @@ def test_the_first_good_item_says_which_features_there_are():
         ([np.uint8(3), 200], np.uint8),
         ([np.array([1, 2]), np.array([3, 4])], np.int64),
         ([np.array(5), jnp.array(7)], np.int64),
+        ([jnp.array([0.5, 3], jnp.bfloat16), np.array([2.0, 0.25])], jnp.bfloat16),
     ],
 )
 def test_numbers_keep_their_dtype_and_value(values, dtype):
