@@ -39,12 +39,11 @@ def read_findings(root: str, names: Sequence[str]) -> dict[int, str]:
     found = _read_all(root)
     if not found:
         return {}
-    numbers = {name: number for number, name in enumerate(names) if name in found}
-    states = {name: state_of(os.path.join(root, name)) for name in numbers}
+    states = {name: state_of(os.path.join(root, name)) for name in found.keys() & {*names}}
     return {
         number: found[name][2]
-        for name, number in numbers.items()
-        if states[name] == found[name][:2]
+        for number, name in enumerate(names)  # several records may be of one file
+        if name in states and states[name] == found[name][:2]
     }
 
 
