@@ -1,6 +1,7 @@
 """What the first bytes of a sound file tell: format, rate, channels, length. Nothing is decoded."""
 
 import struct
+from collections.abc import Callable
 
 from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.audio import chunks, mp3, ogg, opus
@@ -36,12 +37,16 @@ def read_header(data: memoryview) -> Header:
     return header
 
 
+def is_sound(data: memoryview) -> bool:
+    """Return whether the first bytes are of a sound, or of a container that may have one."""
+    return _reader_of(data) is not None
+
+
 def _parse(data: memoryview) -> Header:
-    start = bytes(data[:16])
-    if not start:
+    if not len(data):
         raise DecodeError("it is empty or could not be read")
     try:
-        header = _known(start, data)
+        header = _read(data)
     except (struct.error, IndexError):
         raise DecodeError(f"its header is cut off after {len(data)} bytes") from None
     except (ValueError, OverflowError) as error:
@@ -51,36 +56,43 @@ def _parse(data: memoryview) -> Header:
     return _blocks(data, header) if header.kind == "blocks" else header
 
 
-def _known(start: bytes, data: memoryview) -> Header:
-    """Return the header by the first bytes of a file."""
-    name, form = start[:4], start[8:12]
-    if name in (b"RIFF", b"RF64", b"BW64") and form == b"WAVE":
-        return chunks.wav(data)
-    if name == b"FORM" and form in (b"AIFF", b"AIFC"):
-        return chunks.aiff(data)
-    if start == _W64:
-        return chunks.w64(data)
-    for begin, read in _BY_NAME.items():
-        if start.startswith(begin):
-            return read(data)
-    behind = data[mp3.behind_tags(data) :]
-    if bytes(behind[:4]) == b"fLaC":
-        return _flac(behind)
-    if raw_stream(bytes(behind[:16])):
-        return stream_header(data)  # AAC, AC-3, AMR
-    if start[:3] == b"ID3" or (start[0] == 0xFF and len(start) > 1 and start[1] & 0xE0 == 0xE0):
-        return _mp3(data)
-    if container_at(data) is not None:
-        return stream_header(data)
-    if mp3.find_run(data) >= 0:
-        return _mp3(data)
+def _read(data: memoryview) -> Header:
+    read = _reader_of(data)
+    if read is not None:
+        return read(data)
+    start = bytes(data[:4])
     for begin, kind in _NOT_READ.items():
         if start.startswith(begin):
             raise DecodeError(f"it is {kind}, which is not read: convert it, to FLAC as an example")
     raise DecodeError(
         "it is no WAV, RF64, W64, AIFF, AU, CAF, SPHERE, FLAC, MP3, Ogg Vorbis, Opus, AAC, M4A,"
-        f" AC-3 or AMR: it begins with {start[:4]!r}"
+        f" AC-3 or AMR: it begins with {start!r}"
     )
+
+
+def _reader_of(data: memoryview) -> Callable[[memoryview], Header] | None:
+    """Return what reads the header, by the first bytes of a file; None for no sound."""
+    start = bytes(data[:16])
+    name, form = start[:4], start[8:12]
+    if name in (b"RIFF", b"RF64", b"BW64") and form == b"WAVE":
+        return chunks.wav
+    if name == b"FORM" and form in (b"AIFF", b"AIFC"):
+        return chunks.aiff
+    if start == _W64:
+        return chunks.w64
+    for begin, read in _BY_NAME.items():
+        if start.startswith(begin):
+            return read
+    behind = data[mp3.behind_tags(data) :]
+    if bytes(behind[:4]) == b"fLaC":
+        return _flac
+    if raw_stream(bytes(behind[:16])):
+        return stream_header  # AAC, AC-3, AMR
+    if start[:3] == b"ID3" or (start[0] == 0xFF and len(start) > 1 and start[1] & 0xE0 == 0xE0):
+        return _mp3
+    if container_at(data) is not None:
+        return stream_header
+    return _mp3 if mp3.find_run(data) >= 0 else None
 
 
 def _mp3(data: memoryview) -> Header:
@@ -90,6 +102,7 @@ def _mp3(data: memoryview) -> Header:
 
 
 def _flac(data: memoryview) -> Header:
+    data = data[mp3.behind_tags(data) :]
     if bytes(data[4:5])[0] & 0x7F:
         raise DecodeError("its first block is no STREAMINFO")
     packed = int.from_bytes(data[18:26], "big")
