@@ -160,10 +160,7 @@ def _add_index(commands) -> None:
         " of videos",
     )
     _add_index_options(parser)
-    parser.add_argument(
-        "--video",
-        help="feature (TFRecord) or extension (tar) of a video in place of the image",
-    )
+    _add_video(parser)
     parser.add_argument(
         "-o",
         "--out",
@@ -172,6 +169,13 @@ def _add_index(commands) -> None:
     )
     _add_part(parser)
     parser.set_defaults(run=_index, error=parser.error)
+
+
+def _add_video(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--video",
+        help="feature (TFRecord) or extension (tar) of a video in place of the image",
+    )
 
 
 def _add_part(parser: argparse.ArgumentParser) -> None:
@@ -252,7 +256,7 @@ def _add_sources(parser: argparse.ArgumentParser, folders: str) -> None:
     parser.add_argument(
         "sources",
         nargs="+",
-        help=f"{folders} (.txt, .csv, .tsv, .lst) with lines of `image label ...`, or tar or"
+        help=f"{folders} (.txt, .csv, .tsv, .lst) with lines of `path label ...`, or tar or"
         " TFRecord files as `index` takes them",
     )
     _add_index_options(parser)
@@ -266,12 +270,13 @@ def _add_verify(commands) -> None:
     parser = commands.add_parser(
         "verify",
         help="decode every record strictly and list the bad ones, which Loaders then treat as such",
-        epilog="What was found is kept in the index of tar and TFRecord files, and in "
-        "jaxaug-bad.json in the folder of loose files; sources that are made later take these "
-        "records for bad, until the files change. The exit status is 1 if there are any. After a "
-        "kill the same command goes on where it was.",
+        epilog="Records are images, videos or sounds. What was found is kept in the index of tar "
+        "and TFRecord files, and in jaxaug-bad.json in the folder of loose files; sources that are "
+        "made later take these records for bad, until the files change. The exit status is 1 if "
+        "there are any. After a kill the same command goes on where it was.",
     )
     _add_sources(parser, "class folders, text files")
+    _add_video(parser)
     parser.add_argument("-o", "--out", help="a file of JSON that gets the list as well")
     parser.set_defaults(run=_verify)
 
@@ -403,8 +408,6 @@ def _index(arguments: argparse.Namespace) -> None:
         print(f"index: {path}")
         return
     options = _index_options(arguments)
-    if arguments.video is not None:
-        options["video"] = arguments.video
     if arguments.out is not None:
         options["index"] = arguments.out
     if arguments.part is not None:
@@ -419,8 +422,8 @@ def _index(arguments: argparse.Namespace) -> None:
 
 def _index_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of an index that were given; '' is for no label."""
-    names = ("image", "mask", "label", "features")
-    options = {name: getattr(arguments, name) for name in names}
+    names = ("image", "mask", "video", "label", "features")
+    options = {name: getattr(arguments, name, None) for name in names}
     options = {name: value for name, value in options.items() if value is not None}
     return options if arguments.label != "" else options | {"label": None}
 
@@ -448,7 +451,8 @@ def _statistics(arguments: argparse.Namespace) -> None:
     except ValueError as error:
         arguments.error(str(error))
         raise
-    sources = list(open_sources(arguments.sources, arguments.sep, _index_options(arguments)))
+    options = _index_options(arguments)
+    sources = list(open_sources(arguments.sources, arguments.sep, options, images_alone=True))
     if len(sources) > 1:
         arguments.error("give one folder or list, or files of one kind")
     found = statistics(sources[0], form, arguments.processes)

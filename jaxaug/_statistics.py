@@ -157,7 +157,10 @@ def _sum(numbers: Sequence[Any]) -> Any:
 
 def _finish(parts: Sequence[Sums], full: int) -> Statistics:
     if not any(part.images for part in parts):
-        raise SourceError("no image could be read: `python -m jaxaug verify` tells why.")
+        raise SourceError(
+            "no image could be read, as which videos and sounds do not count: `python -m jaxaug "
+            "verify` tells why."
+        )
     sums = _joined(parts)
     means, deviations = [], []
     if 0 in sums.pixels:

@@ -4,7 +4,8 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,17 +14,24 @@ from jaxaug._pack import build_index
 from jaxaug._pieces import PIECE, Journal, images_of, run_pieces
 from jaxaug.decode import Encoded, decode_image, read_headers
 from jaxaug.decode._cpus import usable_cpus
+from jaxaug.decode.audio.decode_audio import check_audio
+from jaxaug.decode.audio.read_header import is_sound
 from jaxaug.decode.image.form import AS_STORED, PixelForm
 from jaxaug.decode.image.host.turbojpeg import check_jpeg_strictly
 from jaxaug.decode.image.parse.headers import BAD, DEEP, JPEG
+from jaxaug.decode.image.parse.other_formats import format_of
+from jaxaug.decode.video.container import container_at
+from jaxaug.decode.video.decode_video import check_video, has_frames
 from jaxaug.errors import DecodeError
 from jaxaug.iterators.sources.filelist import FileList
-from jaxaug.iterators.sources.folder import ImageFolder
+from jaxaug.iterators.sources.folder import ClassFolder, ImageFolder, open_folder
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.storage.byte_progress import byte_progress
 
 _STORED = PixelForm(AS_STORED, "float32")  # which holds all numbers that a Loader can be asked for
-_LISTS = (".txt", ".tsv", ".csv", ".lst", ".list")  # names of files that list images
+_LISTS = (".txt", ".tsv", ".csv", ".lst", ".list")  # names of files that list others
+_PIECE_OF_OTHERS = 4  # videos or sounds that a process takes at a time: they may be long
+_JPEG = b"\xff\xd8"  # how each begins
 
 
 class Verified(NamedTuple):
@@ -46,23 +54,28 @@ class Verified(NamedTuple):
     place: str
 
 
-VerifiableSource = ImageFolder | FileList | PackedSource
+VerifiableSource = ClassFolder | FileList | PackedSource
 
 
 def open_sources(
-    paths: Sequence[str], sep: str | None, options: dict[str, Any]
+    paths: Sequence[str],
+    sep: str | None,
+    options: dict[str, Any],
+    images_alone: bool = False,
 ) -> Iterator[VerifiableSource]:
-    """Yield a source for each folder and list of images, and one for all other files together.
+    """Yield a source for each folder and list, and one for all other files together.
 
     Args:
-      paths: class folders, text files with lines of `image label ...`, tar or TFRecord files.
+      paths: class folders, text files with lines of `path label ...`, tar or TFRecord files.
       sep: of the text files.
       options: of the tar or TFRecord files, with which a Loader will open them.
+      images_alone: leave out what else is in a folder; else there is a source for images, one for
+        videos and one for sounds.
     """
     packed = []
     for path in paths:
         if os.path.isdir(path):
-            yield ImageFolder(path)
+            yield from [ImageFolder(path)] if images_alone else open_folder(path)
         elif path.lower().endswith(_LISTS):
             yield FileList(path, sep=sep, dtype=str)  # whatever follows the path: labels, numbers
         else:
@@ -82,24 +95,27 @@ def verify(source: VerifiableSource, processes: int | None = None) -> Verified:
 
     Raises:
       SourceError: the findings can be kept nowhere, or a process died.
+      ImportError: a library that decodes them is not installed.
     """
     count = len(source)
     source = source.untrusting()
-    journal = Journal(f"{source.findings_place()}.verify", [source.fingerprint(), count])
+    piece = _piece_of(source)
+    journal = Journal(f"{source.findings_place()}.verify", [source.fingerprint(), count, piece])
     earlier = journal.resume()
     findings = {int(index): reason for each in earlier.values() for index, reason in each.items()}
-    starts = [start for start in range(0, count, PIECE) if start not in earlier]
+    starts = [start for start in range(0, count, piece) if start not in earlier]
     checked = 0
     total_bytes = 0
     started = time.perf_counter()
-    pieces = run_pieces(_check_piece, source, starts, processes or usable_cpus())
-    with byte_progress(len(starts) * PIECE, "verify") as advance:
+    work = partial(_check_piece, piece)
+    pieces = run_pieces(work, source, starts, processes or usable_cpus())
+    with byte_progress(len(starts) * piece, "verify") as advance:
         for start, (found, size) in pieces:
             journal.add(start, found)
             findings |= found
-            checked += min(PIECE, count - start)
+            checked += min(piece, count - start)
             total_bytes += size
-            advance(PIECE)
+            advance(piece)
     seconds = time.perf_counter() - started
     findings = dict(sorted(findings.items()))
     place = source.keep_findings(findings)
@@ -137,31 +153,84 @@ def _list(source: VerifiableSource, result: Verified) -> Iterator[dict[str, Any]
         yield {"source": str(source), "record": index, "file": file, "reason": reason}
 
 
-def _check_piece(source: VerifiableSource, start: int) -> tuple[dict[int, str], int]:
+def _piece_of(source: VerifiableSource) -> int:
+    """Return how many records a process takes at a time, by the first one."""
+    if not len(source):
+        return PIECE
+    name, column = _main_column(source.read(np.zeros(1, np.int64)))
+    encoded, _ = images_of(column)
+    return PIECE if medium_of(encoded, name) == "image" else _PIECE_OF_OTHERS
+
+
+def _main_column(columns: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return the name of the column of encoded values and what it holds."""
+    name = next(name for name in ("image", "video", "audio") if name in columns)
+    return name, columns[name]
+
+
+def _check_piece(piece: int, source: VerifiableSource, start: int) -> tuple[dict[int, str], int]:
     """Return record -> reason of the records from `start` on, and the bytes of them all."""
-    indices = np.arange(start, min(start + PIECE, len(source)))
+    indices = np.arange(start, min(start + piece, len(source)))
     columns = source.read(indices)
-    pairs: list[tuple[str, Any]] = [("", columns["image"])]
+    pairs = [_main_column(columns)]
     if isinstance(columns.get("mask"), Encoded):
-        pairs.insert(0, ("the mask: ", columns["mask"]))  # the image's reason stays
+        pairs.insert(0, ("mask", columns["mask"]))  # the image's reason stays
     findings: dict[int, str] = {}
     size = 0
     for name, column in pairs:
         encoded, records = images_of(column)
         size += int(encoded.lengths.sum())
         for row, index in enumerate(indices[records].tolist()):
-            fault = find_fault(encoded.take(slice(row, row + 1)), is_mask=bool(name))
+            fault = find_fault(encoded.take(slice(row, row + 1)), name)
             if fault:
                 about = {} if encoded.lengths[row] else source.describe(index)
-                findings[index] = name + about.get("error", fault)
+                prefix = "the mask: " if name == "mask" else ""
+                findings[index] = prefix + about.get("error", fault)
     return findings, size
 
 
-def find_fault(encoded: Encoded, is_mask: bool = False) -> str:
+def find_fault(encoded: Encoded, column: str = "image") -> str:
     """Return what is wrong with one record, or "".
 
     Args:
-      encoded: one image.
+      encoded: one image, mask, video or sound.
+      column: the name of its column, see `medium_of`.
+    """
+    medium = medium_of(encoded, column)
+    try:
+        if medium == "video":
+            check_video(encoded.view(0))
+        elif medium == "audio":
+            check_audio(encoded.view(0))
+        else:
+            return _fault_of_image(encoded, is_mask=medium == "mask")
+    except DecodeError as error:
+        return error.reason
+    return ""
+
+
+def medium_of(encoded: Encoded, column: str) -> str:
+    """Return how a record is decoded, "image", "mask", "video" or "audio".
+
+    A column "image" may hold any: sources call theirs so where nobody says more. There the content
+    decides; what is nothing known counts as an image.
+    """
+    data = encoded.view(0)
+    if column != "image" or not len(data):
+        return column
+    if format_of(data) is not None or bytes(data[: len(_JPEG)]) == _JPEG:
+        return "image"
+    container = container_at(data)
+    if container is not None and has_frames(data, container):
+        return "video"
+    return "audio" if is_sound(data) else "image"
+
+
+def _fault_of_image(encoded: Encoded, is_mask: bool) -> str:
+    """Return what is wrong with one image, or "".
+
+    Args:
+      encoded: the image.
       is_mask: its numbers count, not its colors.
     """
     as_stored = not is_mask and _holds_numbers(encoded)

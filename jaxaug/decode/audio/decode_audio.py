@@ -9,8 +9,10 @@ from jaxaug._checks import check_choice, check_positive_int, check_seconds
 from jaxaug.decode._types import view_of
 from jaxaug.decode.audio.read import read_window, to_int16
 from jaxaug.decode.audio.read_header import read_header
+from jaxaug.decode.audio.stream import SoundStream
 from jaxaug.errors import DecodeError
 
+_CHECKED_SAMPLES = 2**24  # of all channels together, decoded at a time by a check
 MAX_SAMPLES = 2**28  # of all channels together: 4.6 hours at 16 kHz, one GiB of floats
 
 
@@ -70,6 +72,23 @@ def decode_audio(
         return _window(view, start, seconds, dtype, max_samples)
     except DecodeError as error:
         raise DecodeError(error.reason, medium="sound", byte_count=len(view)) from None
+
+
+def check_audio(data: memoryview) -> None:
+    """Decode all of a sound, a part at a time, and keep nothing.
+
+    Raises:
+      DecodeError: it is no sound, or decoding ends before its header tells.
+      ImportError: the library of its format is not installed.
+    """
+    header = read_header(data)
+    if header.kind == "av":  # some of its containers would be decoded from the start for each part
+        with SoundStream(data) as stream:
+            stream.check(header.frames)
+        return
+    step = _CHECKED_SAMPLES // header.channels
+    for first in range(0, header.frames, step):
+        read_window(data, header, first, min(first + step, header.frames), header.exact)
 
 
 def _window(

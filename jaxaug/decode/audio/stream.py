@@ -202,6 +202,19 @@ class SoundStream:
             raise _damaged(error) from None
         return samples
 
+    def check(self, frames: int) -> None:
+        """Decode the sound up to a sample, and keep nothing.
+
+        Raises:
+          DecodeError: it cannot be decoded.
+        """
+        try:
+            for start, _ in self._from(0.0):
+                if start >= frames:
+                    break
+        except self._failures as error:
+            raise _damaged(error) from None
+
     def _open_again(self) -> None:
         """Go to the beginning: what an encoder put there lies before the first time."""
         self.close()

@@ -1,14 +1,17 @@
 """Frames of one video at hand, on the host."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode._types import view_of
 from jaxaug.decode.video.clips import EARLY
 from jaxaug.decode.video.color import to_rgb, whole_chroma
 from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.planes import Planes
+from jaxaug.decode.video.pyav import import_av, limits
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.errors import DecodeError
 
@@ -67,6 +70,46 @@ def decode_video(
     except DecodeError as error:
         raise DecodeError(error.reason, medium="video", byte_count=len(view)) from error
     return np.stack([found[number] for number in numbers.tolist()])
+
+
+def check_video(data: memoryview, max_pixels: int = MAX_PIXELS) -> None:
+    """Decode all frames of a video, and keep none.
+
+    Args:
+      data: the bytes of a file.
+      max_pixels: more in a frame are refused.
+
+    Raises:
+      DecodeError: it is no video, or one of the frames that its table tells of is not decoded.
+      ImportError: PyAV is not installed.
+    """
+    with VideoFile(data, max_pixels) as video:
+        for _ in decode_frames(video, np.arange(len(video.table.frames))):
+            pass
+
+
+def has_frames(data: memoryview, container: str) -> bool:
+    """Return whether a container has a video, not a sound alone, or with a picture attached.
+
+    Args:
+      data: the bytes of a file; one that cannot be opened has none.
+      container: FFmpeg's name of it.
+
+    Raises:
+      ImportError: PyAV is not installed.
+    """
+    av = import_av()
+    options: dict[str, Any] = {"format": container, "options": limits(MAX_PIXELS)}
+    options["container_options"] = {"codec_whitelist": "none"}  # no frame is decoded
+    if int(av.__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
+        options["metadata_errors"] = "replace"
+    try:
+        with av.open(MemoryFile(data), **options) as file:
+            stream = file.streams.best("video")
+            attached = av.stream.Disposition.attached_pic
+            return stream is not None and not stream.disposition & attached
+    except av.FFmpegError:
+        return False
 
 
 def _rgb(planes: Planes) -> np.ndarray:

@@ -237,6 +237,26 @@ def _list_folder(root: Path, noun: str, extensions: tuple[str, ...]) -> tuple[li
     return names, below
 
 
+def open_folder(root: PathLike) -> list[ClassFolder]:
+    """Return a source for each of images, videos and sounds below a folder.
+
+    Where there are several, a class folder may have files of one of them alone.
+
+    Raises:
+      SourceError: there are none, or the files of one kind have no classes, see `ImageFolder`.
+    """
+    path = local_path(root)
+    kinds = [
+        kind
+        for kind in (ImageFolder, VideoFolder, AudioFolder)
+        if any(files_below(path, kind._extensions))
+    ]
+    if len(kinds) < 2:
+        return [kind(path) for kind in kinds or [ImageFolder]]
+    classes = [".", *sorted(entry.name for entry in os.scandir(path) if entry.is_dir())]
+    return [kind(path, classes) for kind in kinds]
+
+
 def _others(root: Path) -> str:
     """Return what reads the files of another kind below a folder, for a message; "" without any."""
     found = [
