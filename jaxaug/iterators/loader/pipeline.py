@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -28,6 +29,7 @@ _JOIN_SECONDS = 10.0  # that a `close` waits for a source that does not answer
 
 _running: "set[Pipeline]" = set()
 _waiting: "set[_Waiter]" = set()
+_threads: set[threading.Thread] = set()  # those that have begun, and have not ended when one begins
 
 
 class PendingBatch(NamedTuple, Generic[T]):
@@ -96,7 +98,7 @@ class _Waiter:
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="jaxaug-device", daemon=True)
         _waiting.add(self)
-        self._thread.start()
+        _start(self._thread)
 
     def watch(self, array: Any) -> Readiness:
         """Return what will tell when an array is ready."""
@@ -176,7 +178,7 @@ class Pipeline(Generic[T]):
     def start(self) -> None:
         """Start the threads; an interrupt may come in between, after which `stop` ends them."""
         _running.add(self)
-        self._thread.start()
+        _start(self._thread)
 
     def peek(self) -> PendingBatch[T] | None:
         """Return the next batch without taking it, None at the end.
@@ -258,7 +260,9 @@ class Pipeline(Generic[T]):
         return self._awaited
 
     def _run(self) -> None:
-        abandoned.set(lambda: self._stopped)
+        # Contexts of threads outlive these: they hold no object with arrays.
+        found = weakref.ref(self)
+        abandoned.set(lambda: (pipeline := found()) is None or pipeline._stopped)
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="jaxaug-build")
         try:
             for read in self._reads:
@@ -314,18 +318,31 @@ class Pipeline(Generic[T]):
             _running.discard(self)
 
 
+def _start(thread: threading.Thread) -> None:
+    thread.start()
+    _threads.difference_update([each for each in list(_threads) if not each.is_alive()])
+    _threads.add(thread)
+
+
 def _stop_all() -> None:
-    """Stop all pipelines: no thread may be inside of native code when the interpreter ends."""
-    for pipeline in list(_running):
+    """Stop all pipelines: no thread may be inside of native code when the interpreter ends.
+
+    Those that have stopped may still drop their arrays.
+    """
+    running = list(_running)
+    for pipeline in running:
         pipeline.stop(pipeline._at_end)
-    for pipeline in list(_running):
+    for pipeline in running:
         pipeline.join()
     for waiter in list(_waiting):
         waiter.stop()
         waiter.join()
+    for thread in _threads.difference([pipeline._thread for pipeline in running]):
+        thread.join()
 
 
 atexit.register(_stop_all)
 # A fork has none of the threads, and maybe a lock that one of them held.
 os.register_at_fork(after_in_child=_running.clear)
+os.register_at_fork(after_in_child=_threads.clear)
 os.register_at_fork(after_in_child=_waiting.clear)

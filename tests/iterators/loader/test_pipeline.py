@@ -1,5 +1,6 @@
 """The threads of a Loader: who may take batches, what stops them, and what they leave behind."""
 
+import contextvars
 import gc
 import os
 import signal
@@ -14,10 +15,13 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader
+from jaxaug.errors import SourceError
 from jaxaug.iterators import FromIterable, InMemory
+from jaxaug.iterators.loader import pipeline
 from jaxaug.iterators.loader.pipeline import Pipeline
 from jaxaug.iterators.loader.reader import ReadBatch
 from jaxaug.iterators.loader.state import BatchSpan, Cursor
+from jaxaug.iterators.sources.storage.threads import check_awaited
 from tests.images import jpegs
 from tests.iterators.loaders import one_device, threads
 
@@ -356,6 +360,43 @@ print("DONE", flush=True)
 def test_a_process_ends_with_a_loader_that_nobody_closed():
     done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout == "DONE\n" and "Traceback" not in done.stderr
+
+
+def test_an_exit_waits_for_threads_that_drop_what_a_stopped_pipeline_had(monkeypatch):
+    go, finish = threading.Event(), Pipeline._finish
+
+    def finish_and_drop(self):
+        finish(self)
+        go.wait(20)
+
+    monkeypatch.setattr(Pipeline, "_finish", finish_and_drop)
+    made = Pipeline((each for each in ()), id, iter, workers=1, depth=1)
+    made.start()
+    assert soon(lambda: made not in pipeline._running) and made._thread.is_alive()
+    threading.Timer(0.2, go.set).start()
+    pipeline._stop_all()
+    assert not made._thread.is_alive()
+
+
+def test_the_context_of_a_thread_keeps_no_pipeline():
+    contexts = []
+
+    def reads():
+        contexts.append(contextvars.copy_context())  # as a source's threads have it
+        yield from ()
+
+    made = Pipeline(reads(), id, iter, workers=1, depth=1)
+    made.start()
+    with pytest.raises(SourceError, match="closed"):
+        made.stop()
+        made.join()
+        contexts[0].run(check_awaited)
+    found = weakref.ref(made)
+    del made
+    gc.collect()
+    assert found() is None
+    with pytest.raises(SourceError, match="closed"):
+        contexts[0].run(check_awaited)
 
 
 def test_an_interrupt_does_not_wait_for_a_source_for_ever(monkeypatch):
