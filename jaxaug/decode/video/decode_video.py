@@ -1,17 +1,15 @@
 """Frames of one video at hand, on the host."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode._types import view_of
 from jaxaug.decode.video.clips import EARLY
 from jaxaug.decode.video.color import to_rgb, whole_chroma
 from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.planes import Planes
-from jaxaug.decode.video.pyav import import_av, limits
+from jaxaug.decode.video.pyav import import_av, open_file
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.errors import DecodeError
 
@@ -99,12 +97,8 @@ def has_frames(data: memoryview, container: str) -> bool:
       ImportError: PyAV is not installed.
     """
     av = import_av()
-    options: dict[str, Any] = {"format": container, "options": limits(MAX_PIXELS)}
-    options["container_options"] = {"codec_whitelist": "none"}  # no frame is decoded
-    if int(av.__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
-        options["metadata_errors"] = "replace"
     try:
-        with av.open(MemoryFile(data), **options) as file:
+        with open_file(data, container, MAX_PIXELS, decodes=False) as file:
             stream = file.streams.best("video")
             attached = av.stream.Disposition.attached_pic
             return stream is not None and not stream.disposition & attached

@@ -3,9 +3,11 @@
 from typing import Any
 
 from jaxaug.decode._libraries import needed
+from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.video.table import Codec
 from jaxaug.errors import DecodeError
 
+_IO_BYTES = 1 << 18  # read at a time
 # Of libavcodec/mpegpicture.c: 4 x 70 rows, of at most 2**15 pixels.
 _WORK_PIXELS = 4 * 70 * 2**15
 
@@ -17,6 +19,24 @@ def import_av() -> Any:
       ImportError: it is not installed.
     """
     return needed("av", "videos", "video")
+
+
+def open_file(data: memoryview, container: str, max_pixels: int, decodes: bool) -> Any:
+    """Return a file, opened by PyAV.
+
+    Args:
+      data: its bytes, which must stay as they are until it is closed.
+      container: FFmpeg's name of it.
+      max_pixels: see `limits`.
+      decodes: FFmpeg may decode what it wants to, to know more of the streams.
+    """
+    av = import_av()
+    options: dict[str, Any] = {"format": container, "options": limits(max_pixels)}
+    if not decodes:
+        options["container_options"] = {"codec_whitelist": "none"}
+    if int(av.__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
+        options["metadata_errors"] = "replace"
+    return av.open(MemoryFile(data), buffer_size=_IO_BYTES, **options)
 
 
 def make_context(codec: Codec, max_pixels: int) -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.video.container import find_container
 from jaxaug.decode.video.demux import read_table
 from jaxaug.decode.video.mp4_boxes import is_encrypted, is_mirrored
@@ -17,12 +16,11 @@ from jaxaug.decode.video.pyav import (
     import_av,
     limits,
     make_context,
+    open_file,
 )
 from jaxaug.decode.video.references import References
 from jaxaug.decode.video.table import Codec, Table
 from jaxaug.errors import DecodeError
-
-_IO_BYTES = 1 << 18  # read at a time
 
 
 class VideoFile:
@@ -162,17 +160,11 @@ class VideoFile:
           DecodeError: no video, or more pixels than allowed.
         """
         self.close()
-        av = import_av()
-        options: dict[str, Any] = {"format": kind, "options": limits(max_pixels)}
-        if not self._probed:
-            options["container_options"] = {"codec_whitelist": "none"}
-        if int(av.__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
-            options["metadata_errors"] = "replace"
-        self._container = av.open(MemoryFile(self._data), buffer_size=_IO_BYTES, **options)
+        self._container = open_file(self._data, kind, max_pixels, decodes=self._probed)
         stream = self._container.streams.best("video")
         if stream is None or stream.codec_context is None:
             raise DecodeError("it has no video stream that can be decoded")
-        if stream.disposition & av.stream.Disposition.attached_pic:
+        if stream.disposition & import_av().stream.Disposition.attached_pic:
             raise DecodeError("it is a sound with a picture attached, not a video")
         self._context = stream.codec_context
         self._context.thread_count = 1  # rows are decoded side by side
