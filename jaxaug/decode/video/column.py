@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -180,7 +180,8 @@ class Video(ColumnDecoder):
             if table is None:
                 continue
             try:
-                clips = _shown(self.clips, table, span, row, keys[row : row + 1])
+                part = _part(table.seconds, span, row)
+                clips = _shown(self.clips, table, part, keys[row : row + 1])
                 found[row] = table.bytes_of(np.unique(clips[clips >= 0]))
             except DecodeError:  # told when it is decoded
                 continue
@@ -315,40 +316,45 @@ def _codec_of(values: Encoded, max_pixels: int, row: int) -> Codec | None:
     return None
 
 
-def _part(seconds: np.ndarray, span: Span | None, row: int) -> tuple[int, int]:
-    """Return the frames [begin, end) of a video that a record is.
+class _Part(NamedTuple):
+    """The part of a video that a record is.
+
+    Attributes:
+      begin, end: its frames are [begin, end).
+      ends_at: the second at which it ends, `inf` for the end of the video.
+    """
+
+    begin: int
+    end: int
+    ends_at: float
+
+
+def _part(seconds: np.ndarray, span: Span | None, row: int) -> _Part:
+    """Return the part of a video that a record is.
 
     Raises:
-      DecodeError: there are none.
+      DecodeError: it has no frames.
     """
     if span is None:
-        return 0, len(seconds)
+        return _Part(0, len(seconds), np.inf)
     bounds = np.array([span.start[row], span.end[row]])
     places = seconds if span.unit == "seconds" else np.arange(len(seconds), dtype=float)
     begin, end = np.searchsorted(places, bounds - EARLY).tolist()
     if begin >= end:
         last = f"{seconds[-1]:g} s" if span.unit == "seconds" else f"number {len(seconds) - 1}"
         raise DecodeError(f"it has no frames from {span.text(row)}: the last is at {last}")
-    return begin, end
-
-
-def _part_end(seconds: np.ndarray, span: Span | None, row: int) -> float:
-    """Return the second at which the part of a video that a record is ends, `inf` for its end."""
-    if span is None:
-        return np.inf
     if span.unit == "seconds":
-        return float(span.end[row])
-    _, end = _part(seconds, span, row)
-    return float(seconds[end]) if end < len(seconds) else np.inf
+        return _Part(begin, end, float(span.end[row]))
+    return _Part(begin, end, float(seconds[end]) if end < len(seconds) else np.inf)
 
 
-def _shown(clips: Clips, table: Table, span: Span | None, row: int, key: np.ndarray) -> np.ndarray:
+def _shown(clips: Clips, table: Table, part: _Part, key: np.ndarray) -> np.ndarray:
     """Return the frames that a row shows, int64[count, frames], -1 behind the end of its part.
 
     Raises:
       DecodeError: there are none.
     """
-    begin, end = _part(table.seconds, span, row)
+    begin, end, _ = part
     found = clips.numbers(table.seconds[begin:end], key)
     if (found < 0).all():
         raise DecodeError(f"it has {end - begin} frames, none from `start` on")
@@ -448,8 +454,9 @@ class VideoReader:
             table = table_of(stored.tables[row])
             begin, pixels = int(values.first_bytes[row]), self.running.max_pixels
             with self._backend.open(values.view(row), pixels, table, begin) as video:
-                clips = _shown(self._clips, video.table, values.span, row, keys[row : row + 1])
-                arrays["end"][...] = _part_end(video.table.seconds, values.span, row)
+                part = _part(video.table.seconds, values.span, row)
+                clips = _shown(self._clips, video.table, part, keys[row : row + 1])
+                arrays["end"][...] = part.ends_at
                 found = canvases.decode(row, video, self._fill(video.table, clips, arrays))
                 facts = found._asdict()
                 for name in facts.keys() & arrays.keys():
