@@ -16,6 +16,7 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators import ImageFolder, WebDataset
 from tests.images import encode
 from tests.iterators.sources import containers
+from tests.pieces import killed_behind_a_piece
 
 RNG = np.random.default_rng(0)
 
@@ -124,17 +125,11 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch, cache):
     images = [RNG.integers(0, 256, (2, 3, 3), np.uint8) for _ in range(130)]
     root = folder(tmp_path / "data", [encode(each, "PNG") for each in images], ".png")
     source = ImageFolder(root)
-    run = _statistics.run_pieces
-
-    def killed(*arguments):
-        yield next(iter(run(*arguments)))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(_statistics, "run_pieces", killed)
-    with pytest.raises(KeyboardInterrupt):
+    with killed_behind_a_piece(_statistics):
         statistics(source, PixelForm(), 1)
     (journal,) = cache.iterdir()
     assert len(journal.read_text().splitlines()) == 2
+    run = _statistics.run_pieces
 
     def rest(work, source, starts, processes):
         assert starts == [64, 128]

@@ -21,6 +21,7 @@ from tests.decode.samples import JPEGS, PICTURE
 from tests.images import encode
 from tests.iterators.loaders import one_device
 from tests.iterators.sources import containers
+from tests.pieces import killed_behind_a_piece
 
 GOOD = JPEGS["4:2:0"]
 BAD = DAMAGED["an unknown marker"]  # a Loader takes it by itself
@@ -109,24 +110,16 @@ def test_lists_of_any_labels_are_taken(tmp_path, words, capsys):
     assert "1 of 2 records" in capsys.readouterr().out
 
 
-def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch, capsys):
+def test_a_run_that_was_killed_goes_on(tmp_path):
     root = folder(tmp_path, [GOOD, BAD] * 70)
     source = ImageFolder(root)
-    run = _verify.run_pieces
-
-    def killed(*arguments):
-        yield next(iter(run(*arguments)))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(_verify, "run_pieces", killed)
-    with pytest.raises(KeyboardInterrupt):
+    with killed_behind_a_piece(_verify):
         verify(source, 1)
     assert sum(valid(ImageFolder(root), 140)[0]) == 140  # nothing is believed before the end
     journal = root / "jaxaug-bad.json.verify"
     with open(journal, "a") as file:
         file.write('[64, {"70": "cut')
 
-    monkeypatch.setattr(_verify, "run_pieces", run)
     result = verify(source, 1)
     assert result.checked == 140 - 64 and result.records == 140
     names = [source.path(index)[-7:-4] for index in result.findings]

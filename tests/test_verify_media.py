@@ -22,6 +22,7 @@ from tests.decode.samples import JPEGS
 from tests.images import encode
 from tests.iterators.loaders import one_device
 from tests.iterators.sources import containers
+from tests.pieces import killed_behind_a_piece
 from tests.videos import CONTAINERS, KINDS, all_frames, kind
 
 GOOD = {"video": kind("h264"), "audio": encoded("flac16", wave(1, 16_000))}
@@ -123,19 +124,11 @@ def test_images_videos_and_sounds_of_one_folder(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("medium", FOLDERS)
-def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch, medium):
+def test_a_run_that_was_killed_goes_on(tmp_path, medium):
     make, _ = FOLDERS[medium]
     root = folder(tmp_path, medium, [GOOD[medium], BAD[medium]] * 3)
-    run = _verify.run_pieces
-
-    def killed(*arguments):
-        yield next(iter(run(*arguments)))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(_verify, "run_pieces", killed)
-    with pytest.raises(KeyboardInterrupt):
+    with killed_behind_a_piece(_verify):
         verify(make(root), 1)
-    monkeypatch.setattr(_verify, "run_pieces", run)
     result = verify(make(root), 2)
     assert result.checked == 2 and len(result.findings) == 3
 
