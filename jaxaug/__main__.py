@@ -37,6 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.filename is None:  # no file of the user's: a traceback tells more
             raise
         return _fail(f"{error.filename!r}: {error.strerror}.", 1)
+    except ImportError as error:
+        if error.name is not None:  # of Python's own: a traceback tells more
+            raise
+        return _fail(str(error), 1)
     except KeyboardInterrupt:
         return _fail("interrupted.", 128 + signal.SIGINT)
     except _Terminated:

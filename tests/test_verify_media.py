@@ -1,6 +1,8 @@
 """The command `verify` on videos and sounds, and what Loaders make of its findings."""
 
 import io
+import re
+import sys
 import tracemalloc
 from typing import Any
 
@@ -225,3 +227,13 @@ def test_a_header_that_tells_too_much_takes_no_memory():
     tracemalloc.stop()
     assert fault == f"it is damaged: decoding ended at sample 16000 of {2**36 - 1}"
     assert peak < 2**27
+
+
+@pytest.mark.parametrize("command", ["verify", "index"])
+def test_a_missing_library_is_told_in_one_line(tmp_path, monkeypatch, capsys, command):
+    root = folder(tmp_path / "data", "video", [GOOD["video"]])
+    (tmp_path / "av.py").write_text("raise ModuleNotFoundError('No module named av', name='av')")
+    monkeypatch.syspath_prepend(tmp_path)  # of the processes that decode, too
+    monkeypatch.delitem(sys.modules, "av")
+    assert main([command, str(root)]) == 1
+    assert re.fullmatch(r"jaxaug: videos need av: pip install .*\n", capsys.readouterr().err)
