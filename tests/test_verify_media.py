@@ -229,6 +229,14 @@ def test_a_header_that_tells_too_much_takes_no_memory():
     assert peak < 2**27
 
 
+@pytest.mark.parametrize("command", ["verify", "preview"])
+def test_an_empty_folder_is_said_to_have_none_of_all_media(tmp_path, capsys, command):
+    assert main([command, str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert "no images, videos or sounds below" in said
+    assert all(name in said for name in (".jpg", ".mp4", ".wav"))
+
+
 @pytest.mark.parametrize("command", ["verify", "index"])
 def test_a_missing_library_is_told_in_one_line(tmp_path, monkeypatch, capsys, command):
     root = folder(tmp_path / "data", "video", [GOOD["video"]])

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from jaxaug._typing import PathLike
 from jaxaug.decode import Audio, ColumnDecoder, Image, Video
 from jaxaug.errors import SourceError
 from jaxaug.iterators import AudioFolder, ImageFolder, Loader, Subset, VideoFolder
+from jaxaug.iterators.sources.folder import open_folder
 
 SIDE = 256  # pixels of the canvas that images are shrunk to
 DRAWS = 6  # random draws in each row
@@ -189,14 +189,11 @@ def folder_samples(folder: PathLike, side: int = SIDE) -> list[Named]:
         return folder_images(folder, side)
     except SourceError as error:
         refused = error
-    videos = partial(_some_videos, side=side)
-    kinds: list[tuple[Any, Any]] = [(VideoFolder, videos), (AudioFolder, _some_sounds)]
-    for kind, find in kinds:
-        try:
-            source = kind(folder)
-        except SourceError:
-            continue
-        return find(source)
+    for source in open_folder(folder):
+        if isinstance(source, VideoFolder):
+            return _some_videos(source, side)
+        if isinstance(source, AudioFolder):
+            return _some_sounds(source)
     raise refused
 
 

@@ -243,18 +243,19 @@ def open_folder(root: PathLike) -> list[ClassFolder]:
     Where there are several, a class folder may have files of one of them alone.
 
     Raises:
-      SourceError: there are none, or the files of one kind have no classes, see `ImageFolder`.
+      SourceError: it is no folder, cannot be read, has none of them, or the files of one kind have
+        no classes, see `ImageFolder`.
     """
-    path = local_path(root)
+    path = Path(local_path(root))
+    names, below = _list_folder(path, "images, videos or sounds", _IMAGES + VIDEOS + _SOUNDS)
     kinds = [
         kind
         for kind in (ImageFolder, VideoFolder, AudioFolder)
-        if any(files_below(path, kind._extensions))
+        if any(name.lower().endswith(kind._extensions) for name in names)
     ]
-    if len(kinds) < 2:
-        return [kind(path) for kind in kinds or [ImageFolder]]
-    classes = [".", *sorted(entry.name for entry in os.scandir(path) if entry.is_dir())]
-    return [kind(path, classes) for kind in kinds]
+    if len(kinds) == 1:
+        return [kinds[0](path)]
+    return [kind(path, [".", *below]) for kind in kinds]
 
 
 def _others(root: Path) -> str:
