@@ -65,9 +65,16 @@ class Journal:
 
 
 def run_pieces(
-    work: Callable[[Any, int], Any], source: Any, starts: list[int], processes: int
+    work: Callable[[Any, int], Any], source: Any, starts: list[int], piece: int, processes: int
 ) -> Iterator[tuple[int, Any]]:
     """Yield (start, work(source, start)) of each piece, in order.
+
+    Args:
+      work: done in other processes.
+      source: the records.
+      starts: the first record of each piece.
+      piece: how many records one has.
+      processes: how many work at most.
 
     Raises:
       SourceError: a process died.
@@ -82,7 +89,7 @@ def run_pieces(
             yield start, result
     except BrokenProcessPool as error:
         raise SourceError(
-            f"a process died within some {PIECE * (count + 1)} records from {start} on, without "
+            f"a process died within some {piece * (count + 1)} records from {start} on, without "
             "memory or in a fault of a codec. The same command goes on from there."
         ) from error
     finally:

@@ -80,8 +80,9 @@ def statistics(source: Any, form: PixelForm, processes: int | None = None) -> St
     results = journal.resume()
     starts = [start for start in range(0, count, PIECE) if start not in results]
     work = partial(sums_of, form)
+    pieces = run_pieces(work, source, starts, PIECE, processes or usable_cpus())
     with byte_progress(len(starts) * PIECE, "statistics") as advance:
-        for start, result in run_pieces(work, source, starts, processes or usable_cpus()):
+        for start, result in pieces:
             journal.add(start, result)
             results[start] = result
             advance(PIECE)

@@ -108,7 +108,7 @@ def verify(source: VerifiableSource, processes: int | None = None) -> Verified:
     total_bytes = 0
     started = time.perf_counter()
     work = partial(_check_piece, piece)
-    pieces = run_pieces(work, source, starts, processes or usable_cpus())
+    pieces = run_pieces(work, source, starts, piece, processes or usable_cpus())
     with byte_progress(len(starts) * piece, "verify") as advance:
         for start, (found, size) in pieces:
             journal.add(start, found)

@@ -131,9 +131,9 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch, cache):
     assert len(journal.read_text().splitlines()) == 2
     run = _statistics.run_pieces
 
-    def rest(work, source, starts, processes):
+    def rest(work, source, starts, *others):
         assert starts == [64, 128]
-        return run(work, source, starts, processes)
+        return run(work, source, starts, *others)
 
     monkeypatch.setattr(_statistics, "run_pieces", rest)
     mean, std = expected(images, 255)
