@@ -14,7 +14,7 @@ from jaxaug import Loader, _verify
 from jaxaug.__main__ import main
 from jaxaug._verify import find_fault, verify
 from jaxaug.decode import Encoded, read_headers
-from jaxaug.errors import DecodeError
+from jaxaug.errors import DecodeError, SourceError
 from jaxaug.iterators import FileList, ImageFolder, Subset, WebDataset
 from tests.decode.image.test_strict import DAMAGED
 from tests.decode.samples import JPEGS, PICTURE
@@ -173,6 +173,10 @@ def test_where_the_folder_cannot_be_written_the_cache_keeps_it(tmp_path, monkeyp
     assert sum(valid(ImageFolder(root), 2)[0]) == 1
     shutil.rmtree(tmp_path / "cache")
     assert sum(valid(ImageFolder(root), 2)[0]) == 2
+    (tmp_path / "cache").write_text("a file")
+    nowhere = rf"no findings can be written to '{root}/.* or '{tmp_path}/cache/jaxaug/.*: set XDG"
+    with pytest.raises(SourceError, match=nowhere):
+        verify(ImageFolder(root), 1)
 
 
 def test_masks_are_looked_at_too(tmp_path, capsys):

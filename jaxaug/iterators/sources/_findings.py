@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxaug.decode import Encoded
-from jaxaug.errors import SourceError
-from jaxaug.iterators.sources.storage.files import cache_folder, reason
+from jaxaug.iterators.sources.storage.files import cache_folder, write_to_first
 
 _NAME = "jaxaug-bad.json"
 _VERSION = 1
@@ -55,25 +54,20 @@ def write_findings(root: str, names: Sequence[str], findings: Mapping[int, str])
     Raises:
       SourceError: it can be written to no place.
     """
-    refused = []
     known = set(names)
     kept = {name: entry for name, entry in _read_all(root).items() if name not in known}
     for number, text in findings.items():
         kept[names[number]] = [*state_of(os.path.join(root, names[number])), text]
-    for place in places(root):
-        try:
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            _write(place, {"version": _VERSION, "bad": kept})
-            for other in {*places(root)} - {place}:  # what was kept there is in the new file
-                with suppress(OSError):
-                    os.unlink(other)
-            return place
-        except OSError as error:
-            refused.append(f"{place!r} ({reason(error)})")
-    raise SourceError(
-        f"the findings can be written to neither {' nor '.join(refused)}: set XDG_CACHE_HOME to a "
-        "folder that can be written."
-    )
+
+    def write(place: str) -> str:
+        _write(place, {"version": _VERSION, "bad": kept})
+        return place
+
+    found = write_to_first(places(root), "findings", write)
+    for other in {*places(root)} - {found}:  # what was kept there is in the new file
+        with suppress(OSError):
+            os.unlink(other)
+    return found
 
 
 def without_rows(encoded: Encoded, bad: Sequence[int], indices: np.ndarray) -> Encoded:

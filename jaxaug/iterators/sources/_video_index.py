@@ -8,17 +8,19 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode.video.stored import StoredVideos, read_videos
-from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._findings import places, state_of
 from jaxaug.iterators.sources.packed.facts import facts_of, pack_tables, table_starts
 from jaxaug.iterators.sources.storage.byte_progress import byte_progress
-from jaxaug.iterators.sources.storage.files import INDEX_PREFIX, INDEX_SUFFIX, reason
+from jaxaug.iterators.sources.storage.files import (
+    INDEX_PREFIX,
+    INDEX_SUFFIX,
+    write_to_first,
+)
 from jaxaug.iterators.sources.storage.index_file import IndexDamaged, read_index, write_index
 
 _NAME = f"{INDEX_PREFIX}videos{INDEX_SUFFIX}"
@@ -95,25 +97,16 @@ def index_videos(root: str, names: Sequence[str]) -> str:
             advance(max(0, states[row][0]))
     columns = {"states": np.array(states, np.int64), **pack_tables(StoredVideos(tables))}
     extra = {"version": _VERSION, "facts": facts_of("video").names, "names": list(names)}
-    return _write(root, {"counts": [len(names)], "extra": extra, "fingerprint": ""}, columns)
+    header = {"counts": [len(names)], "extra": extra, "fingerprint": ""}
+
+    def write(place: str) -> str:
+        write_index(place, header, columns.items())
+        return place
+
+    return write_to_first(places(root, _NAME), "index", write)
 
 
 def _table(root: str, name: str) -> bytes:
     from jaxaug.iterators.sources.storage.loose import read_files
 
     return read_videos(read_files([os.path.join(root, name)])).tables[0]
-
-
-def _write(root: str, header: dict[str, Any], columns: dict[str, np.ndarray]) -> str:
-    refused = []
-    for place in places(root, _NAME):
-        try:
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            write_index(place, header, columns.items())
-            return place
-        except OSError as error:
-            refused.append(f"{place!r} ({reason(error)})")
-    raise SourceError(
-        f"the index can be written to neither {' nor '.join(refused)}: set XDG_CACHE_HOME to a "
-        "folder that can be written."
-    )

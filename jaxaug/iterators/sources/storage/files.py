@@ -424,6 +424,34 @@ def write_whole(url: str, data: bytes) -> None:
         raise OSError(reason(error)) from cause_of(error, url)
 
 
+def write_to_first(
+    places: Sequence[str], what: str, write: Callable[[str], T], advice: str = ""
+) -> T:
+    """Write a file to the first of some places that takes it; return what `write` returns.
+
+    Args:
+      places: paths or URLs, the best first.
+      what: it holds, for the message.
+      write: gets the place, whose folder is there by then.
+      advice: what else to do where none takes it.
+
+    Raises:
+      SourceError: none does.
+    """
+    refused = []
+    for place in places:
+        try:
+            if not is_remote(place):  # stores have no folders
+                os.makedirs(os.path.dirname(place), exist_ok=True)
+            return write(place)
+        except OSError as error:
+            refused.append(f"{hide_secrets(place)!r} ({reason(error)})")
+    raise SourceError(
+        f"no {what} can be written to {' or '.join(refused)}: set XDG_CACHE_HOME to a folder that "
+        f"can be written{advice}."
+    )
+
+
 def pause(retry: int) -> None:
     """Wait before a retry, counted from 0; each waits twice as long as the one before."""
     time.sleep(_FIRST_PAUSE * 2**retry)

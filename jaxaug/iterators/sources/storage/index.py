@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +46,7 @@ from jaxaug.iterators.sources.storage.files import (
     is_web,
     read_whole,
     reason,
+    write_to_first,
 )
 from jaxaug.iterators.sources.storage.index_file import (
     Index,
@@ -210,24 +212,12 @@ def _store(
     subject: dict[str, Any],
 ) -> Index:
     """Write an index to the first place that takes it, and open it there."""
-    refused = []
-    for place in places:
-        try:
-            _make_folder(place)
-            write_index(place, header, columns())
-            return read_index(place, subject)
-        except OSError as error:
-            refused.append(f"{_shown(place)} ({reason(error)})")
-    raise SourceError(
-        f"no index can be written to {' or '.join(refused)}: set XDG_CACHE_HOME to a folder that "
-        "can be written, or name a file or a folder by `index`."
-    )
 
+    def write(place: str) -> Index:
+        write_index(place, header, columns())
+        return read_index(place, subject)
 
-def _make_folder(path: str) -> None:
-    """Make the folder of a file; stores have none."""
-    if not is_remote(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+    return write_to_first(places, "index", write, ", or name a file or a folder by `index`")
 
 
 def _shown(place: str | None) -> str:
@@ -389,18 +379,10 @@ def _store_part(paths: list[str], subject: dict[str, Any], part: Part, required:
         "extra": part.extra,
         "fingerprint": part.fingerprint,
     }
-    refused = []
-    for path in paths:
-        try:
-            _make_folder(path)
-            write_index(path, header, part.columns.named().items(), sync=False)
-            return
-        except OSError as error:
-            refused.append(f"{_shown(path)} ({reason(error)})")
-    if required:
-        raise SourceError(
-            f"no index can be written to {' or '.join(refused)}: name a folder by --out."
-        )
+    columns = part.columns.named()
+    write = partial(write_index, header=header, columns=columns.items(), sync=False)
+    with suppress(*() if required else (SourceError,)):
+        write_to_first(paths, "index", write, ", or name one by --out")
 
 
 def _scan_file(
