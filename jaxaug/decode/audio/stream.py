@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxaug._cached import cached_property
-from jaxaug.decode._memory_file import MemoryFile
+from jaxaug.decode._ffmpeg import decode_error, open_container
 from jaxaug.decode.audio.header import Header
 from jaxaug.decode.audio.libraries import av
 from jaxaug.decode.audio.mp3 import behind_tags
@@ -17,7 +17,6 @@ from jaxaug.decode.audio.raw import check_last_frame, count_samples, raw_stream,
 from jaxaug.decode.video.container import find_container
 from jaxaug.errors import DecodeError
 
-_IO_BYTES = 1 << 18  # read at a time
 _MAX_PACKETS = 20_000_000  # of a sound: days of it
 _LEAD = (0.1, 4096)  # seconds and samples before a window that codecs need
 _LEAD_OF_OPUS = (1.0, 0)  # see `opus.py`
@@ -80,12 +79,9 @@ class SoundStream:
 
     def __init__(self, data: memoryview):
         data = data[behind_tags(data) :]
-        format_ = container_of(data)
-        self._data = without_tags(data) if format_ == "aac" else data
+        self._format = container_of(data)
+        self._data = without_tags(data) if self._format == "aac" else data
         self._failures = av().FFmpegError
-        self._options: dict[str, Any] = {"format": format_, "buffer_size": _IO_BYTES}
-        if int(av().__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
-            self._options["metadata_errors"] = "replace"
         self._open()
         context = self._stream.codec_context
         self.rate, self.channels = context.sample_rate, context.channels
@@ -93,14 +89,14 @@ class SoundStream:
         self._step = float(self._stream.time_base)
         codec = context.codec.canonical_name
         # FFmpeg's times are from 0 up to the first position that Ogg tells, and go on from there.
-        self._joined = codec == "flac" and format_ == "ogg"
-        self._counted = self._joined or codec in _COUNTED or format_ in _RAW_COUNTED
+        self._joined = codec == "flac" and self._format == "ogg"
+        self._counted = self._joined or codec in _COUNTED or self._format in _RAW_COUNTED
 
     def _open(self) -> None:
         try:
-            self._container = av().open(MemoryFile(self._data), **self._options)
+            self._container = open_container(av(), self._data, self._format)
         except self._failures as error:
-            raise _damaged(error) from None
+            raise decode_error(error) from None
         self._stream = self._container.streams.best("audio")
         if self._stream is None or self._stream.codec_context is None:
             self.close()
@@ -125,7 +121,7 @@ class SoundStream:
     @cached_property
     def frames(self) -> int:
         """The samples of each channel."""
-        found = count_samples(self._data, self._options["format"])
+        found = count_samples(self._data, self._format)
         if found is not None:
             return found
         found = 0
@@ -140,7 +136,7 @@ class SoundStream:
             parts = self._from(found / self.rate - _LEAD_OF_OPUS[0])
             return max((start + len(part) for start, part in parts), default=0)
         except self._failures as error:
-            raise _damaged(error) from None
+            raise decode_error(error) from None
 
     @cached_property
     def _grid(self) -> tuple[int, int] | None:
@@ -154,7 +150,7 @@ class SoundStream:
             frames = itertools.islice(self._container.decode(self._stream), _LOOKED_AT)
             first, *others = [*frames] or [None]
         except self._failures as error:
-            raise _damaged(error) from None
+            raise decode_error(error) from None
         lengths = {frame.samples for frame in others}
         if len(lengths) != 1:
             return None
@@ -178,7 +174,7 @@ class SoundStream:
                 if packet.size:
                     yield packet
         except self._failures as error:
-            raise _damaged(error) from None
+            raise decode_error(error) from None
 
     def read(self, first: int, count: int) -> np.ndarray:
         """Return samples float32[count, channels] from one on, zero where there are none.
@@ -199,7 +195,7 @@ class SoundStream:
                 found = found[: count - start]
                 samples[start : start + len(found)] = found
         except self._failures as error:
-            raise _damaged(error) from None
+            raise decode_error(error) from None
         return samples
 
     def check(self, frames: int) -> None:
@@ -213,7 +209,7 @@ class SoundStream:
                 if start >= frames:
                     break
         except self._failures as error:
-            raise _damaged(error) from None
+            raise decode_error(error) from None
 
     def _open_again(self) -> None:
         """Go to the beginning: what an encoder put there lies before the first time."""
@@ -224,7 +220,7 @@ class SoundStream:
         """Yield what is decoded from a packet at or before a time of the sound on, with the number
         of the first sample of each.
         """
-        whole = self._counted or self._options["format"] in _READ_FROM_START
+        whole = self._counted or self._format in _READ_FROM_START
         sought = seconds > 0 and not whole
         grid = self._grid if sought else None
         if sought:
@@ -235,7 +231,7 @@ class SoundStream:
                 self._open_again()
         else:
             self._open_again()
-        same_time = _SAME_TIME.get(self._options["format"], _ROUNDED)
+        same_time = _SAME_TIME.get(self._format, _ROUNDED)
         following = None
         for frame in self._container.decode(self._stream):
             if frame.layout.nb_channels != self.channels or frame.sample_rate != self.rate:
@@ -268,7 +264,3 @@ def _samples_of(frame: Any) -> np.ndarray:
     if kind == "u8":
         values = values.astype(np.float32) - 128
     return values.astype(np.float32) * np.float32(_SCALES.get(kind, 1.0))
-
-
-def _damaged(error: Any) -> DecodeError:
-    return DecodeError(f"FFmpeg cannot read it: {getattr(error, 'strerror', None) or error}")

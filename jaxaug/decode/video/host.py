@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from jaxaug._typing import Device
+from jaxaug.decode._ffmpeg import decode_error
 from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.host.canvas_pool import CanvasPool
 from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, seen, write_planes
@@ -165,8 +166,7 @@ def _pictures(video: VideoFile, numbers: np.ndarray) -> Iterator[tuple[int, Any]
                 number = numbered.get(frame.pts, -1)
                 yield number if table.timed or number < 0 else next(order), frame
         except import_av().FFmpegError as error:
-            reason = error.strerror or str(error)
-            raise DecodeError(f"FFmpeg cannot decode it: {reason}") from None
+            raise decode_error(error, "decode") from None
 
 
 def _decode_run(video: VideoFile, run: np.ndarray) -> Iterator[Any]:

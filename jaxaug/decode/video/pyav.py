@@ -2,12 +2,11 @@
 
 from typing import Any
 
+from jaxaug.decode._ffmpeg import decode_error, open_container
 from jaxaug.decode._libraries import needed
-from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.video.table import Codec
 from jaxaug.errors import DecodeError
 
-_IO_BYTES = 1 << 18  # read at a time
 # Of libavcodec/mpegpicture.c: 4 x 70 rows, of at most 2**15 pixels.
 _WORK_PIXELS = 4 * 70 * 2**15
 
@@ -30,13 +29,10 @@ def open_file(data: memoryview, container: str, max_pixels: int, decodes: bool) 
       max_pixels: see `limits`.
       decodes: FFmpeg may decode what it wants to, to know more of the streams.
     """
-    av = import_av()
-    options: dict[str, Any] = {"format": container, "options": limits(max_pixels)}
+    options: dict[str, Any] = {"options": limits(max_pixels)}
     if not decodes:
         options["container_options"] = {"codec_whitelist": "none"}
-    if int(av.__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
-        options["metadata_errors"] = "replace"
-    return av.open(MemoryFile(data), buffer_size=_IO_BYTES, **options)
+    return open_container(import_av(), data, container, **options)
 
 
 def make_context(codec: Codec, max_pixels: int) -> Any:
@@ -91,5 +87,5 @@ def check_pixels(height: int, width: int, max_pixels: int) -> None:
 def as_decode_error(error: BaseException) -> BaseException:
     """Return an error of FFmpeg as what it says about the bytes."""
     if isinstance(error, import_av().FFmpegError):
-        return DecodeError(f"FFmpeg cannot read it: {getattr(error, 'strerror', None) or error}")
+        return decode_error(error)
     return error
