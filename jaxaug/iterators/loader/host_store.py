@@ -8,7 +8,7 @@ import shutil
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ from jaxaug.iterators.loader import staging
 from jaxaug.iterators.loader.device_places import RecordPlaces
 from jaxaug.iterators.loader.kept import KEPT, RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
-from jaxaug.iterators.loader.row_slots import RowSlots, used_bytes
+from jaxaug.iterators.loader.row_slots import RowSlots, used_bytes, used_parts
 from jaxaug.iterators.loader.rows import MAX_COLUMN_BYTES, ROW_NAMES, RowPacking, RowSchema
-from jaxaug.iterators.loader.tight_rows import RowSpread
+from jaxaug.iterators.loader.tight_rows import TightRows
 from jaxaug.iterators.sources.protocol import Source
 from jaxaug.iterators.sources.stamps import stamps_of
 from jaxaug.sharding._assemble import RowLayout
@@ -78,8 +78,8 @@ class HostStore(RecordStore):
             [jax.ShapeDtypeStruct((room, *row.shape), row.dtype) for row in each],
             [extent is not None for extent in extents],
         )
-        self._spreads = [
-            RowSpread(row, layout) if slots.tight and RowSpread.suits(row, layout) else None
+        self._tight = [
+            TightRows(row, layout) if slots.tight and TightRows.suits(row, layout) else None
             for row, slots in zip(each, self._slots)
         ]
         self._threads = min(_THREADS, usable_cpus())
@@ -107,11 +107,21 @@ class HostStore(RecordStore):
         places = self._places_of(indices[good])
         values = _values(rows)
         extents = self._tree.flatten_up_to(self._rows.extents(values))
-        for slots, value, extent in zip(self._slots, self._tree.flatten_up_to(values), extents):
-            shards = value if isinstance(value, list) else [value]
-            column = _rows_of(shards, good)
-            slots.write(places, column, None if extent is None else extent[good])
+        columns = zip(self._slots, self._tree.flatten_up_to(values), extents, self._tight)
+        for slots, value, extent, tight in columns:
+            start = 0
+            for part in _on_host(value, good, extent, tight):
+                self._write(slots, places[start : start + len(part)], part)
+                start += len(part)
         return ()
+
+    def _write(self, slots: RowSlots, places: np.ndarray, rows: Sequence[np.ndarray]) -> None:
+        """Write rows of a column."""
+
+        def copy(part: slice) -> None:
+            slots.write(places[part], rows[part])
+
+        self._copy_in_threads(copy, len(places), len(places) * slots.rows[:1].nbytes)
 
     def _values_at(self, places: np.ndarray) -> Any:
         """Return the values of rows; those that are used in full tell the extents of the others."""
@@ -119,10 +129,10 @@ class HostStore(RecordStore):
             None if each.tight else self._gathered(each, places, None) for each in self._slots
         ]
         extents = self._tree.flatten_up_to(self._rows.extents(self._tree.unflatten(values)))
-        for number, (slots, spread) in enumerate(zip(self._slots, self._spreads)):
+        for number, (slots, tight) in enumerate(zip(self._slots, self._tight)):
             if slots.tight:
                 found = (slots, places, extents[number])
-                values[number] = self._spread(spread, *found) if spread else self._gathered(*found)
+                values[number] = self._spread(tight, *found) if tight else self._gathered(*found)
         return self._tree.unflatten(values)
 
     def _gathered(
@@ -138,10 +148,10 @@ class HostStore(RecordStore):
         return rows
 
     def _spread(
-        self, spread: RowSpread, slots: RowSlots, places: np.ndarray, extents: np.ndarray
+        self, tight: TightRows, slots: RowSlots, places: np.ndarray, extents: np.ndarray
     ) -> jax.Array:
         """Return rows of a column on the devices, to which goes what is used of them."""
-        starts, ends, room = spread.places(extents)
+        starts, ends, room = tight.places(extents)
         values = self._staged((room,), slots.rows.dtype)
 
         def copy(part: slice) -> None:
@@ -149,7 +159,7 @@ class HostStore(RecordStore):
                 values[start:end] = slots.first(place, end - start)
 
         self._copy_in_threads(copy, len(places), values.nbytes)
-        return spread.rows(*self._sent((values, extents.astype(np.int32))))
+        return tight.spread(*self._sent((values, extents.astype(np.int32))))
 
     def _copy_in_threads(self, copy: Callable[[slice], None], count: int, size: int) -> None:
         """Copy `count` rows, in parts by several threads where they are many bytes."""
@@ -191,32 +201,53 @@ class HostStore(RecordStore):
         return [RowSlots(each, tight=is_tight) for each, is_tight in zip(columns, tight)]
 
 
-def _rows_of(shards: list[Any], rows: np.ndarray) -> np.ndarray:
-    """Return some rows of arrays of equal length, which follow each other, on the host."""
+def _on_host(
+    values: Any, rows: np.ndarray, extents: np.ndarray | None, tight: TightRows | None
+) -> list[Any]:
+    """Return some rows of a column as slots take them, those of a device behind those of another.
+
+    Args:
+      values: of NumPy, or a list of an array for each device.
+      rows: their numbers, in order.
+      extents: of all rows; None where they are used in full.
+      tight: joins what is used of rows on the devices; None where they come in full.
+    """
+    if tight is not None and extents is not None and isinstance(values, list):
+        wanted = np.zeros_like(extents)
+        wanted[rows] = extents[rows]
+        used = tight.join(values, wanted)
+        return [[used[row] for row in rows.tolist()]]
+    found = _rows_of(values, rows) if isinstance(values, list) else [values[rows]]
+    if extents is None:
+        return found
+    bounds = np.cumsum([len(each) for each in found])[:-1]
+    return list(map(used_parts, found, np.split(extents[rows], bounds)))
+
+
+def _rows_of(shards: list[jax.Array], rows: np.ndarray) -> list[np.ndarray]:
+    """Return some rows of devices' arrays of equal length, which follow each other, on the host.
+
+    They come from arrays of their own: JAX keeps what it has copied to the host beside the array,
+    and an array of canvases is the same one when engines have written the next batch.
+    """
     length = len(shards[0])
     bounds = rows.searchsorted(length * np.arange(len(shards) + 1))
     parts = [
-        _rows_of_shard(shard, rows[start:stop] - length * number)
+        (shard, rows[start:stop] - length * number)
         for number, (shard, (start, stop)) in enumerate(zip(shards, itertools.pairwise(bounds)))
         if stop > start
     ]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    found = staging.to_host(list(itertools.starmap(_rows_of_shard, parts)))
+    return [each[: len(numbers)] for each, (_, numbers) in zip(found, parts)]
 
 
-def _rows_of_shard(values: Any, rows: np.ndarray) -> np.ndarray:
-    """Return some rows of an array on the host; from a device come these alone.
-
-    They come from an array of their own: JAX keeps what it has copied to the host beside the array,
-    and an array of canvases is the same one when engines have written the next batch.
-    """
-    if not isinstance(values, jax.Array):
-        return values[rows]
+def _rows_of_shard(values: jax.Array, rows: np.ndarray) -> jax.Array:
+    """Return some rows of an array on its device, and others behind them."""
     part = -(-len(values) // _PARTS)
     numbers = np.zeros(-(-len(rows) // part) * part, np.int32)
     numbers[: len(rows)] = rows
     with no_mesh():
-        found = _gathered(values, jax.device_put(numbers, values.sharding))
-    return jax.device_get(found)[: len(rows)]  # a transfer guard lets it pass
+        return _gathered(values, jax.device_put(numbers, values.sharding))
 
 
 @jax.jit

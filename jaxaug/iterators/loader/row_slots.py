@@ -5,6 +5,7 @@ import math
 import mmap
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -34,7 +35,7 @@ class RowSlots:
     Example:
       >>> slots = RowSlots(jax.ShapeDtypeStruct((4, 3, 3), np.uint8), tight=True)
       >>> row = np.array([[1, 2, 0], [3, 4, 0], [0, 0, 0]], np.uint8)
-      >>> slots.write(np.array([2]), row[None], np.array([[2, 2]]))
+      >>> slots.write(np.array([2]), used_parts(row[None], np.array([[2, 2]])))
       >>> slots.used(2, np.array([[2, 2]])).tolist()
       [1, 2, 3, 4]
     """
@@ -58,16 +59,15 @@ class RowSlots:
         make = np.zeros if self.tight else np.empty
         return make((count, *self.rows.shape[1:]), self.rows.dtype)
 
-    def write(self, places: np.ndarray, rows: np.ndarray, extents: np.ndarray | None) -> None:
-        """Write rows [n, ...] with their extents, which are None unless they are tight."""
-        if extents is None:
+    def write(self, places: np.ndarray, rows: Sequence[np.ndarray]) -> None:
+        """Write rows, of tight ones what is `used_parts` of them, in any shape."""
+        if not self.tight:
             self.rows[places] = rows
             return
         with contextlib.nullcontext() if self._path is None else self._path.open("ab") as file:
-            for place, row, extent in zip(places.tolist(), rows, extents):
-                part = row[_sides(extent)]
+            for place, part in zip(places.tolist(), rows):
                 if file is not None:
-                    _reserve(file, place * row.nbytes, part.nbytes)
+                    _reserve(file, place * self.rows[:1].nbytes, part.nbytes)
                 self.first(place, part.size)[:] = part.reshape(-1)
 
     def read(self, places: np.ndarray, extents: np.ndarray | None, out: np.ndarray) -> None:
@@ -102,6 +102,11 @@ class RowSlots:
 def bytes_of(form: jax.ShapeDtypeStruct) -> int:
     """Return the bytes of an array of this form."""
     return math.prod(form.shape) * np.dtype(form.dtype).itemsize
+
+
+def used_parts(rows: np.ndarray, extents: np.ndarray) -> list[np.ndarray]:
+    """Return what is used of rows [n, ...] with these extents, int[n, k]."""
+    return [row[_sides(extent)] for row, extent in zip(rows, extents)]
 
 
 def used_bytes(row: jax.ShapeDtypeStruct, extents: np.ndarray | None) -> float:

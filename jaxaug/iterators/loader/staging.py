@@ -1,7 +1,8 @@
-"""Page-locked memory of the host, from which a GPU copies by itself while the host goes on."""
+"""Page-locked memory of the host, which a GPU copies from and to while the host goes on."""
 
 import ctypes
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,10 +10,26 @@ import numpy as np
 
 from jaxaug.sharding._assemble import RowLayout
 
+_COPIES = "gpu"  # the platform that does
+
 
 def suits(layout: RowLayout) -> bool:
     """Return True where rows go through page-locked memory: on one GPU."""
-    return len(layout.devices) == 1 and layout.devices[0].platform == "gpu"
+    return len(layout.devices) == 1 and layout.devices[0].platform == _COPIES
+
+
+def to_host(arrays: Sequence[jax.Array]) -> list[np.ndarray]:
+    """Return arrays of single devices on the host, those of GPUs in page-locked memory.
+
+    The results hold that memory, which goes back to JAX with them.
+    """
+    copies = [
+        jax.device_put(array, array.sharding.with_memory_kind("pinned_host"))
+        if next(iter(array.devices())).platform == _COPIES
+        else array
+        for array in arrays
+    ]
+    return jax.device_get(copies)  # without another copy of what is on the host
 
 
 class Staging:

@@ -44,8 +44,10 @@ from jaxaug.iterators.loader import (
     tiles,
 )
 from jaxaug.iterators.loader.device_places import RecordPlaces, plan_moves
-from jaxaug.iterators.loader.row_slots import RowSlots
+from jaxaug.iterators.loader.row_slots import RowSlots, used_parts
 from jaxaug.sharding import batch_sharding
+from jaxaug.sharding._assemble import RowLayout
+from jaxaug.sharding._mesh import local_row_ranges
 from tests.images import encode, jpegs, picture
 from tests.iterators.loaders import jitter
 
@@ -557,7 +559,7 @@ def test_rows_of_which_nothing_is_used_are_kept_in_files(tmp_path):
     slots = RowSlots(form, tight=True, path=tmp_path / "0.bin")
     extents = np.array([[0], [2]])
     rows = np.array([[0] * 5, [7, 8, 0, 0, 0]], np.int16)
-    slots.write(np.array([2, 0]), rows, extents)
+    slots.write(np.array([2, 0]), used_parts(rows, extents))
     found = slots.empty(2)
     slots.read(np.array([2, 0]), extents, found)
     np.testing.assert_array_equal(found, rows)
@@ -870,7 +872,7 @@ def test_the_host_gets_those_rows_of_devices_that_it_keeps(count):
     shards = list(map(jax.device_put, np.split(values, count), jax.devices("cpu")[:count]))
     for rows in ([count * 11 - 1], [0, 4, 9], range(count * 11)):
         found = host_store._rows_of(shards, np.array(rows))
-        np.testing.assert_array_equal(found, values[rows])
+        np.testing.assert_array_equal(np.concatenate(found), values[rows])
 
 
 def test_what_devices_keep_is_not_copied_to_the_host(monkeypatch, small_tiles):
@@ -961,7 +963,7 @@ def watched(monkeypatch, owner, name):
 def test_arrays_that_go_through_page_locked_memory_are_the_same(keep, monkeypatch):
     """As on GPUs; on CPUs it is memory like any other."""
     lent = watched(monkeypatch, staging.Staging, "rows")
-    monkeypatch.setattr(staging, "suits", lambda layout: True)
+    monkeypatch.setattr(staging, "_COPIES", "cpu")
     pixels = np.random.default_rng(5).integers(0, 256, (N, 30, 20, 3)).astype(np.uint8)
     options = {"last_batch": "pad", "sharding": devices(1)}
     assert_same_batches(InMemory(pixels, {"label": np.arange(N)}), keep, count=30, **options)
@@ -974,14 +976,44 @@ def test_arrays_that_go_through_page_locked_memory_are_the_same(keep, monkeypatc
 def test_rows_that_are_sent_as_what_they_use_are_the_same(keep, count, monkeypatch):
     """As on GPUs."""
     monkeypatch.setattr(tight_rows, "_PADS", "none")
-    monkeypatch.setattr(staging, "suits", lambda layout: len(layout.devices) == 1)
-    sent = watched(monkeypatch, tight_rows.RowSpread, "places")
+    monkeypatch.setattr(staging, "_COPIES", "cpu")
+    monkeypatch.setattr(host_store, "_THREAD_BYTES", 100)
+    sent = watched(monkeypatch, tight_rows.TightRows, "places")
+    came = watched(monkeypatch, tight_rows.TightRows, "join")
     images = varied()
     images[5] = b"no image"
     source = InMemory(images, {"label": np.arange(N)})
     options = {"decode": Image(canvas=(43, 59)), "on_error": "mask", "last_batch": "pad"}
     assert_same_batches(source, keep, sharding=devices(count), **options)
-    assert max(room for _, _, room in sent) < 8 * 43 * 59 * 3
+    assert came and max(room for _, _, room in sent) < 8 * 43 * 59 * 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_devices_join_what_rows_use_and_spread_it(axes, count, monkeypatch):
+    monkeypatch.setattr(staging, "_COPIES", "cpu")
+    generator = np.random.default_rng(axes)
+    rows = generator.integers(1, 2**15, (12, 9, 11, 30)).astype(np.int16)
+    extents = generator.integers(0, np.add(rows.shape[1 : 1 + axes], 1), (12, axes))
+    extents[[3, 11]] = 0
+    extents[5] = rows.shape[1 : 1 + axes]
+    sharding = devices(count)
+    ranges = local_row_ranges(sharding, 12)
+    layout = RowLayout(ranges, [each.devices[0] for each in ranges], sharding)
+    tight = tight_rows.TightRows(jax.ShapeDtypeStruct(rows.shape[1:], rows.dtype), layout)
+
+    shards = list(map(jax.device_put, np.split(rows, count), layout.devices))
+    parts = tight.join(shards, extents)
+    expected = np.zeros_like(rows)
+    starts, ends, room = tight.places(extents)
+    values = np.full(room, -1, np.int16)
+    for number, part in enumerate(parts):
+        sides = tuple(map(slice, extents[number]))
+        np.testing.assert_array_equal(part, rows[number][sides].reshape(-1))
+        expected[number][sides] = rows[number][sides]
+        values[starts[number] : ends[number]] = part
+    spread = tight.spread(*jax.device_put((values, extents.astype(np.int32)), layout.split))
+    np.testing.assert_array_equal(spread, expected)
 
 
 def test_free_bytes_are_those_of_the_fullest_device(monkeypatch):
