@@ -14,7 +14,7 @@ from jaxaug.decode import Encoded, Span
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.sources._base import LabeledFiles, TextSource
-from jaxaug.iterators.sources.storage.files import local_path
+from jaxaug.iterators.sources.storage.files import check_local, local_path
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 _CSV = (",", ";")  # separators of files in which quotes hold what has them
@@ -46,9 +46,9 @@ class FileList(LabeledFiles, TextSource):
 
     Raises:
       ValueError: another `dtype`, or other `spans`; TypeError: a list of paths.
-      SourceError: the file is missing or names no files, a label is no integer from 0 to 2^31 - 1,
-        or no finite number, images have different counts of these, or a span is none: it begins
-        at 0 or later, and ends after that.
+      SourceError: the file is missing or names no files, one is a URL, a label is no integer
+        from 0 to 2^31 - 1, or no finite number, images have different counts of these, or a span is
+        none: it begins at 0 or later, and ends after that.
 
     Example:
       >>> import tempfile
@@ -89,6 +89,8 @@ class FileList(LabeledFiles, TextSource):
             texts, self._span = _spans(texts, places, sep, spans)
         parts = [_fields(text, place, sep, dtype is str) for text, place in zip(texts, places)]
         names = [os.path.expanduser(name.strip()) for name, *_ in parts]
+        for name, place in zip(names, places):
+            check_local(name, place)
         texts = [rest for _, *rest in parts]
         self._texts = [" ".join(rest).strip() for rest in texts] if dtype is str else None
         self.labels: np.ndarray | None = None

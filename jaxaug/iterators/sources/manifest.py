@@ -14,7 +14,7 @@ from jaxaug.decode import Span
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.sources._base import LabeledFiles, TextSource
-from jaxaug.iterators.sources.storage.files import local_path, reason
+from jaxaug.iterators.sources.storage.files import check_local, local_path, reason
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 _GZIP = b"\x1f\x8b"
@@ -47,9 +47,9 @@ class Manifest(LabeledFiles, TextSource):
       classes: the values of `label`, tuple[str, ...]; empty without one.
 
     Raises:
-      SourceError: the file is missing, or a line is none of these: mixed cuts, cuts of features
-        alone, recordings that are changed on the fly, or whose bytes are no file, or some of the
-        channels of a file.
+      SourceError: the file is missing, names a URL, or a line is none of these: mixed cuts, cuts of
+        features alone, recordings that are changed on the fly, or whose bytes are no file, or some
+        of the channels of a file.
 
     Example:
       >>> import tempfile
@@ -168,6 +168,7 @@ def _checked_item(line: dict[str, Any], place: str, known: Mapping[str, dict[str
         ) from error
     if "\0" in item.path:
         raise SourceError(f"{place}: its path has a byte of 0, got {item.path!r}.")
+    check_local(item.path, place)
     return item
 
 

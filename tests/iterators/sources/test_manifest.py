@@ -151,6 +151,7 @@ WRONG = {
     "infinite": ({"audio_filepath": "a.wav", "offset": math.inf}, "'offset' must be seconds"),
     "endless": ({"audio_filepath": "a.wav", "duration": math.inf}, "'duration' must be seconds"),
     "nul": ({"audio_filepath": "a\0.wav"}, "its path has a byte of 0"),
+    "url": ({"audio_filepath": "s3://b/a.wav"}, "'s3://b/a.wav' must be a path on this machine"),
     "paths": ({"audio_filepath": ["a", "b"]}, "must be one path"),
     "tarred": ({"audio_filepath": "a", "shard_id": 3}, "member of shard 3: read the tars"),
     "sources": (recording("a", sources={"type": "file"}), "are not as NeMo or Lhotse write them"),

@@ -123,12 +123,17 @@ def local_path(path: PathLike) -> str:
       SourceError: it is a URL.
     """
     name = os.path.expanduser(path)
-    if is_remote(name):
-        raise SourceError(
-            f"{hide_secrets(name)!r} must be a path on this machine: URLs are read by WebDataset, "
-            "TFRecord and Parquet alone."
-        )
+    check_local(name)
     return os.path.abspath(name)
+
+
+def check_local(path: str, where: str = "") -> None:
+    """Raise SourceError if a path is a URL; `where` it was found leads the message."""
+    if is_remote(path):
+        raise SourceError(
+            f"{where and where + ': '}{hide_secrets(path)!r} must be a path on this machine: URLs "
+            "are read by WebDataset, TFRecord, Parquet, MDS and LitData alone."
+        )
 
 
 def is_remote(path: str) -> bool:
