@@ -10,6 +10,7 @@ import pytest
 from jaxaug.decode import Encoded, decode_image, read_headers
 from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.nvjpeg import canvas_buffers, upload
+from jaxaug.decode.image.nvjpeg.resize_and_orient import RECORD
 from jaxaug.decode.native import cuda
 from tests.decode.fake_gpu import CANVAS, WHOLE, HostResampler, on_canvas
 from tests.images import encode, jpegs, picture
@@ -121,6 +122,7 @@ def test_what_is_shrunk_and_turned_is_as_the_host_does_it(device, channels, most
             np.testing.assert_array_equal(canvas[:height, :width], expected)
             assert not canvas[height:].any() and not canvas[:, width:].any()
 
-    assert uploader.bytes_held == (min(most, 4 * 64 * 64 * channels) if free else 0)
+    held = RECORD.itemsize + min(most, 4 * 64 * 64 * channels)
+    assert uploader.bytes_held == (held if free else 0)
     assert device.asked == 1
     uploader.close()

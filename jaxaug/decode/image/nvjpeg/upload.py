@@ -21,6 +21,7 @@ from jaxaug.decode.image.nvjpeg.resize_and_orient import RECORD, Resampler
 from jaxaug.decode.image.orientation import steps
 from jaxaug.decode.image.parse.headers import Headers
 from jaxaug.decode.native import cuda
+from jaxaug.decode.native.staging import Staging
 
 # Bytes of a thread's staging memory. Each call into CUDA releases the GIL and waits to get it back,
 # so a thread waits once for several copies.
@@ -112,7 +113,7 @@ class Uploader:
 
 
 class _Slot:
-    """The slot of a thread: page-locked and device memory for one image that is shrunk or turned.
+    """The slot of a thread: its record and the pixels of one image that is shrunk or turned.
 
     Args:
       canvas_shape: (H, W, channels) of each canvas.
@@ -133,17 +134,14 @@ class _Slot:
         self._stream = stream
         self._resampler = resampler
         self._size = min(_CANVASES * math.prod(canvas_shape), max_bytes)
-        self._pointer = 0
-        self._pixels = np.zeros(0, np.uint8)
-        self._pixels_address = 0
-        self._records = np.zeros(0, RECORD)
-        self._records_address = 0
+        # The device has the record, too: each block would read that of the host across the bus.
+        self._memory = Staging("for images that host threads decode")
         self._busy = False  # a copy or a kernel may still read
 
     @property
     def bytes_held(self) -> int:
         """The device memory that the slot takes now."""
-        return self._size if self._pointer else 0
+        return len(self._memory.memory)
 
     def decode(
         self, data: memoryview, header: Headers, size: tuple[int, int], pointer: int
@@ -170,19 +168,17 @@ class _Slot:
             return False
 
         self.finish()
-        pixels = self._pixels[:count].reshape(shape)
-        decode_jpeg(data, header, scale, self._channels, pixels)
+        record, pixels = np.split(self._memory.memory, [RECORD.itemsize])
+        decode_jpeg(data, header, scale, self._channels, pixels[:count].reshape(shape))
 
         stored = (int(header.height), int(header.width))
         turns = steps(int(header.orientation))
-        self._records[0] = (self._pointer, pointer, *stored, *size, *turns, scale)
-        kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
+        table = self._memory.pointer
+        records = record.view(RECORD)
+        records[0] = (table + RECORD.itemsize, pointer, *stored, *size, *turns, scale)
         self._busy = True
-        copy = (self._pointer, self._pixels_address, count, kind, self._stream)
-        cuda.call("cudaMemcpyAsync", *copy)
-        # The kernel reads the record where it is: the device can read page-locked memory.
-        table = self._records_address
-        self._resampler.fill_canvases(table, self._records, self._pitch, None, self._stream)
+        self._memory.to_device(RECORD.itemsize + count, self._stream)
+        self._resampler.fill_canvases(table, records, self._pitch, None, self._stream)
         return True
 
     def finish(self) -> None:
@@ -193,23 +189,12 @@ class _Slot:
 
     def close(self) -> None:
         """Free the memory; the device is current."""
-        for function, address in (
-            ("cudaFree", self._pointer),
-            ("cudaFreeHost", self._pixels_address),
-            ("cudaFreeHost", self._records_address),
-        ):
-            if address:
-                cuda.call(function, address)
+        self._memory.free()
 
     def _has_memory(self) -> bool:
         """Take the memory with the first image; return False where the device has none left."""
-        if not self._pointer and self._size:
-            try:
-                self._pointer = cuda.allocate(self._size, "for images that host threads decode")
-            except MemoryError:  # Pillow shrinks the images, too
-                self._size = 0
-                return False
-            self._pixels, self._pixels_address = cuda.pinned_array((self._size,))
-            memory, self._records_address = cuda.pinned_array((RECORD.itemsize,))
-            self._records = memory.view(RECORD)
-        return bool(self._pointer)
+        try:
+            self._memory.reserve(RECORD.itemsize + self._size)
+        except MemoryError:  # Pillow shrinks the images, too
+            self._size = 0
+        return self._size > 0
