@@ -168,6 +168,8 @@ int on_show(State* s, const Shown* shown) {
   if (!shown) return 1;
   i64 rank = s->reorders ? s->ranks[shown->surface] : shown->time;
   if (rank < 0 || rank >= s->count || !s->wanted[rank]) return 1;
+  // `map` would wait for the engine, and whatever else the process gives its GPU would wait for it.
+  if (s->unchecked[shown->surface] && !check(s, shown->surface)) return 0;
   if (s->used == s->outputs) give_back(s);
   if (s->error) return 0;
   Mapped* next = &s->mapped[s->used];

@@ -137,6 +137,7 @@ class FakeNvcuvid:
         found.chroma_format = 3 if "444" in context.pix_fmt else 1
         found.luma_bits_minus8 = _DEEP[context.pix_fmt] - 8
         self._now.pictures, self._now.stamps, self._now.frames = {}, {}, {}
+        self._now.under_way = set()  # surfaces whose pictures an engine has not finished
         self._now.times = []
         self._now.surfaces = parser.on_sequence(parser.user, ctypes.pointer(found))
         return self._now.surfaces
@@ -174,15 +175,20 @@ class FakeNvcuvid:
         self._of(decoder)
         surface = nv.Picture.from_address(picture).surface
         self._now.stamps[surface] = self._now.packet
+        self._now.under_way.add(surface)
         return self.decode_error
 
     def _status(self, decoder, surface, out):
-        out.contents.status = self.status.get(self._now.stamps.get(surface), nv.SUCCESS)
+        done = surface not in self._now.under_way
+        self._now.under_way.discard(surface)  # the second look finds it finished
+        status = self.status.get(self._now.stamps.get(surface), nv.SUCCESS)
+        out.contents.status = status if done else nv.IN_PROGRESS
         return 0
 
     def _map(self, decoder, surface, address, pitch, parameters):
         self.calls["map"] += 1
         made = self._of(decoder)
+        assert surface not in self._now.under_way  # else it waits, and holds up the process
         assert sum(owner is made for owner, _ in list(self.mapped.values())) < made.outputs
         memory = surface_of(self._now.frames[surface])
         self.mapped[memory.ctypes.data] = made, memory

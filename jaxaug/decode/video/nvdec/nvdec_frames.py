@@ -3,8 +3,8 @@
 The engines decode what `engines.engine_form` says. The host decodes everything else, and whatever
 the engines find errors in, so that both say the same of damaged videos; its planes are copied.
 
-Several rows are decoded at once on each GPU, by a thread each, three for an engine, or two of large
-frames: while one plans in Python, the pictures of others keep the engine busy.
+Several rows are decoded at once on each GPU, by a thread each, two for an engine: while one plans
+in Python, the pictures of the other keep the engine busy.
 """
 
 import math
@@ -39,11 +39,9 @@ from jaxaug.decode.video.table import Codec, Table
 
 # Codecs, depths and kinds of chroma that a thread keeps a session of: each takes some surfaces.
 _MAX_SESSIONS = 3
-# Threads of an engine, and batches: one is begun and one is finished while a third keeps it busy.
-_AT_ONCE = 3
-# Of frames of more pixels two are enough: an H200 decodes 81 clips/s of 1,080 lines, with three 77.
-_AT_ONCE_OF_LARGE = 2
-_LARGE_PIXELS = 2**20
+# Threads of an engine, and batches: one is begun or finished while another keeps it busy. Beside a
+# training three are in the way of what launches its steps (`benchmarks/LESSONS.md`).
+_AT_ONCE = 2
 # Batches that may wait for the compiled call behind the steps of a training, with their canvases.
 _WAITING = 2
 _END = np.array([-1])  # in place of a packet, behind a run
@@ -229,7 +227,7 @@ class NvdecFrames:
 
     def __init__(self, forms: Forms, devices: Sequence[Device], silent: bool = True):
         libnvcuvid.load()
-        self.in_flight = _at_once(forms)
+        self.in_flight = _AT_ONCE
         # Imported before threads are, in which kernels are compiled: the caller's may do the same.
         cuda.core()
         if not is_available():
@@ -351,7 +349,7 @@ class _Gpu:
         self.buffers = {}
         for name in PLANES:
             self.buffers[name] = BufferPool(
-                self.ordinal, forms[name].shape, budget, max_count=_at_once(forms) + _WAITING
+                self.ordinal, forms[name].shape, budget, max_count=_AT_ONCE + _WAITING
             )
         luma, chroma = (forms[name].shape[-2:] for name in PLANES)
         self._canvases = Canvases((luma[0], luma[1]), (chroma[0], chroma[1]))
@@ -359,7 +357,7 @@ class _Gpu:
         self._rows: deque[tuple[Future[Any], Callable[[int], Any], int]] = deque()
         self._beginning = threading.Lock()  # held by a thread until it has its first decoder
         self._workers: list[Worker] = []
-        count = engine_count() * _at_once(forms)
+        count = engine_count() * _AT_ONCE
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="jaxaug-nvdec")
         # Beside what the caller does until the first batch: a Loader compiles. A C compiler is
         # started once, not by each thread, and all of them wait for it, so that each has a start.
@@ -509,12 +507,6 @@ class _Part:
         """Give the canvases back."""
         for name, (buffer, _) in self._taken.items():
             self.gpu.buffers[name].give_back(buffer, readers)
-
-
-def _at_once(forms: Forms) -> int:
-    """Return how many threads an engine has, and how many batches are decoded at once."""
-    large = math.prod(forms["luma"].shape[-2:]) > _LARGE_PIXELS
-    return _AT_ONCE_OF_LARGE if large else _AT_ONCE
 
 
 def _close(gpus: list[_Gpu], process: int) -> None:

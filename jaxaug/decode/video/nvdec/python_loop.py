@@ -77,6 +77,8 @@ class PythonLoop:
         wanted = (c_ubyte * state.count).from_address(state.wanted)
         if not 0 <= rank < state.count or not wanted[rank]:
             return 1
+        if state.unchecked[shown.surface] and not self._check(state, shown.surface):
+            return 0
         if state.used == state.outputs:
             self._give_back(state)
         if state.error:
