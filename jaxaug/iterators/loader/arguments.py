@@ -270,16 +270,24 @@ def check_groups(batch_transform: Transform | None, ranges: Sequence[RowRange]) 
 
 
 def check_names(names: Collection[str], decoders: Mapping[str, ColumnDecoder]) -> None:
-    """Refuse columns with the names of a batch's own entries.
+    """Refuse columns with the names of a batch's own entries, and two that make the same ones.
 
     Args:
       names: of the columns.
       decoders: by column; they may make entries beside it.
     """
-    own = set(_RESERVED)
+    made_by: dict[str, str] = {}
     for name, decoder in decoders.items():
-        own |= set(decoder.entries(name)) - {name}
-    taken = sorted(set(names) & own)
+        made = [entry for entry in decoder.entries(name) if entry != name]
+        if both := [entry for entry in made if entry in made_by]:
+            raise ValueError(
+                f"`source` must not have columns {made_by[both[0]]!r} and {name!r}, which both make"
+                f" the entries {', '.join(map(repr, both))}: rename one of them, as by"
+                f" iterators.Renamed(source, {{{name!r}: 'second'}})."
+            )
+        made_by |= dict.fromkeys(made, name)
+    own = {*_RESERVED, *made_by}
+    taken = sorted(own & set(names))
     if taken:
         raise ValueError(
             f"`source` must not have a feature named {', '.join(map(repr, taken))}: a batch's own "

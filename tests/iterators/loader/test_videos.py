@@ -10,10 +10,19 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader, augment
-from jaxaug.decode import Encoded, Video, decode_video
+from jaxaug.decode import Encoded, Image, Video, decode_video
 from jaxaug.errors import DecodeError, SourceError
-from jaxaug.iterators import Concat, FileList, InMemory, Parquet, VideoFolder, WebDataset
+from jaxaug.iterators import (
+    Concat,
+    FileList,
+    InMemory,
+    Parquet,
+    Renamed,
+    VideoFolder,
+    WebDataset,
+)
 from jaxaug.iterators.loader.columns import put_rows
+from tests.images import jpegs
 from tests.iterators.loaders import one_device
 from tests.videos import kind, turned, video
 
@@ -100,6 +109,20 @@ def test_the_same_clips_for_any_batch_size_devices_and_resume(folder):
         entries["video_frame"][0] != expected[k]["video_frame"][0] for k, entries in other.items()
     ]
     assert any(frames)
+
+
+def test_an_image_beside_a_video_needs_sizes_of_its_own():
+    class Posters(Videos):
+        def read(self, indices):
+            return super().read(indices) | {"image": Encoded.from_bytes(jpegs(len(indices)))}
+
+    source = Posters([kind("h264")] * 4)
+    with pytest.raises(ValueError, match=r"'video' and 'image', which both make.*'size', 'orig"):
+        Loader(source, 4, sharding=one_device())
+    renamed = Renamed(source, {"image": "poster"})
+    columns = {"video": Video(frames=2), "poster": Image()}
+    with Loader(renamed, 4, decode=columns, sharding=one_device()) as loader:
+        assert {"size", "poster_size"} < set(next(loader))
 
 
 def test_interlaced_frames_have_the_colors_of_their_own_field():
