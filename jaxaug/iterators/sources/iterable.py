@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxaug._checks import check_count, check_positive_int, is_int
 from jaxaug.errors import SourceError
+from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.samplers.sampler import check_seed
 from jaxaug.iterators.sources._base import Annotated, check_boxes_of
 from jaxaug.iterators.sources._items import (
@@ -57,6 +58,7 @@ class FromIterable(Annotated):
       image: the key of the image, or its place in tuples; in all forms that `RandomAccess` takes.
       mask: the key or place of the mask, in all forms that `RandomAccess` takes; None for no masks.
         Pairs have its bytes among their features, under "mask".
+      column: the name of the column that the image becomes, such as "audio" or "video".
       label: the key or place that becomes "label"; None for none.
       features: keys of further features, or {key: new name}; None for all numbers.
       boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
@@ -84,6 +86,7 @@ class FromIterable(Annotated):
         workers: int = 0,
         image: Key = "image",
         mask: Key | None = None,
+        column: str = "image",
         label: Key | None = "label",
         features: Wanted = None,
         boxes_of: str = "stored",
@@ -103,6 +106,7 @@ class FromIterable(Annotated):
         self._workers = min(workers, lanes, len(opened))
         self._image = image
         self._mask = mask
+        self._column = column
         self._label = label
         self._wanted = features
         # The columns' names, and blank values, by the items' keys; known from the first good item.
@@ -142,7 +146,7 @@ class FromIterable(Annotated):
 
     def _record(self, ordinal: int, item: Any) -> dict[str, Any]:
         if _is_pair(item):
-            return {"image": item[0], **item[1]}
+            return join_columns({self._column: item[0]}, item[1])
         names = self._names
         if names is None:
             names = self._learn()
@@ -151,10 +155,10 @@ class FromIterable(Annotated):
         except SourceError as error:
             self._remember(ordinal, str(error))
             found = Item({}, b"", self._blanks)
-        record: dict[str, Any] = {"image": found.image}
+        encoded: dict[str, Any] = {self._column: found.image}
         if self._mask is not None:
-            record["mask"] = found.mask
-        return record | {name: found.numbers[key] for key, name in names.items()}
+            encoded["mask"] = found.mask
+        return join_columns(encoded, {name: found.numbers[key] for key, name in names.items()})
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's ordinal, and "error" if it was a bad one."""
@@ -163,11 +167,11 @@ class FromIterable(Annotated):
 
     def fingerprint(self) -> str:
         """Return a hash of the first record, all that is known without running through it."""
-        first = next(self.iterate(), {"image": b""})
+        first = next(self.iterate(), {self._column: b""})
         parts = self._parts
         order = () if parts.lengths is None else (tuple(parts.lengths), parts.lanes)
         order += (parts.buffer, parts.seed) if parts.buffer else ()
-        known = bytes(first["image"]) + (repr(order).encode() if order else b"")
+        known = bytes(first[self._column]) + (repr(order).encode() if order else b"")
         return hashlib.blake2b(known, digest_size=8).hexdigest()
 
     def _learn(self) -> dict[Any, str]:

@@ -28,6 +28,7 @@ class Renamed:
       missing: the text of a record that has none; None for a SourceError.
 
     Raises:
+      TypeError: the source is a stream.
       ValueError: two columns would have one name, or the source has no texts.
 
     Example:
@@ -47,6 +48,12 @@ class Renamed:
         texts: Mapping[str, str] | None = None,
         missing: str | None = None,
     ):
+        if not hasattr(source, "read"):
+            raise TypeError(
+                f"`source` must have random access, got {type(source).__name__}: the columns of a"
+                " stream have the names that its own `iterate` yields, those of FromIterable by its"
+                " `column` and `features`."
+            )
         self.source = source
         self.names = dict(names or {})
         self.text_columns = dict(texts or {})

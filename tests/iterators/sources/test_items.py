@@ -10,7 +10,7 @@ from PIL import Image
 from jaxaug import Loader
 from jaxaug.decode import decode_image
 from jaxaug.errors import SourceError
-from jaxaug.iterators import FromIterable, RandomAccess
+from jaxaug.iterators import FromIterable, RandomAccess, Renamed
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, picture
 from tests.iterators.loaders import one_device
@@ -214,6 +214,18 @@ def test_streams_of_items(wrap, options):
     batches, _ = stream_batches(lambda: iter(items), 2, **options)
     assert [batch["label"].tolist() for batch in batches] == [[0, 1], [2, 3]]
     assert all(batch["valid"].all() for batch in batches)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_stream_names_the_column_of_its_bytes_and_no_feature_like_it(pairs):
+    image = containers.jpegs(1)[0]
+    items = [(image, {"sound": 1})] if pairs else [{"image": image, "sound": 1, "label": 2}]
+    record = next(FromIterable(items, column="audio").iterate())
+    assert record["audio"] == image and record["sound"] == 1 and "image" not in record
+    with pytest.raises(ValueError, match="must not have a feature named 'sound'"):
+        next(FromIterable(items, column="sound").iterate())
+    with pytest.raises(TypeError, match=r"random access, got FromIterable: .* by its `column`"):
+        Renamed(FromIterable(items), {"image": "audio"})  # type: ignore
 
 
 def test_an_odd_item_of_a_stream_is_a_bad_record():
