@@ -85,8 +85,9 @@ source = Pairs(jpegs(22), {"label": np.arange(22)})
 rows = []
 options = {"transform": transform, "seed": 5, "last_batch": "pad", "epochs": 2}
 options |= {"sharding": sharding, "keep": keep or None}
-# there the Loader's own must be deterministic by itself
-if platform == "gpu" and layout != "replicated across":
+if platform == "gpu" and layout == "replicated across":  # deterministic by itself
+    options["decode"] = {"image": Image((64, 64), backend="nvjpeg")}
+elif platform == "gpu":
     options["decode"] = Decoder((64, 64), "nvjpeg", deterministic=True)
 elif MANY:
     options["decode"] = MANY
