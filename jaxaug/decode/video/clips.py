@@ -60,12 +60,13 @@ class Clips:
         """Frames from one of a clip to the next, where it is not `fps` that counts."""
         return 4 if self.stride is None else self.stride
 
-    def numbers(self, seconds: np.ndarray, key: np.ndarray) -> np.ndarray:
+    def numbers(self, seconds: np.ndarray, key: np.ndarray, until: float) -> np.ndarray:
         """Return the frames of each clip, int64[count, frames]; -1 behind the video's end.
 
         Args:
           seconds: float64[n], the time of each frame of the video, ascending.
           key: uint64[1], of the row.
+          until: the second up to which the last one is shown.
         """
         ends = [len(seconds)] * self.count
         begins = [0] * self.count
@@ -77,7 +78,7 @@ class Clips:
         for number, (begin, end) in enumerate(zip(begins, ends)):
             within = seconds[begin:end]
             first = self._first(number, self._places(within), key)
-            found = self._from(within, first)
+            found = self._from(within, first, seconds[end] if end < len(seconds) else until)
             clips.append(np.where(found < 0, -1, found + begin))
         return np.stack(clips)
 
@@ -101,7 +102,7 @@ class Clips:
             return (2 * part + 1) * places // (2 * parts)
         return int(self.start)
 
-    def _from(self, seconds: np.ndarray, first: int) -> np.ndarray:
+    def _from(self, seconds: np.ndarray, first: int, until: float) -> np.ndarray:
         """Return the frames int64[frames] of the clip that begins with a frame."""
         if first >= len(seconds):
             return np.full(self.frames, -1)
@@ -112,7 +113,9 @@ class Clips:
 
         times = seconds[first] + steps / self.fps
         found = np.searchsorted(seconds, times + EARLY, side="right") - 1
-        # The last frame is shown as long as the one before it.
-        gap = seconds[-1] - seconds[-2] if len(seconds) > 1 else 0.0
-        end = seconds[-1] + max(gap - 2 * EARLY, EARLY)
-        return np.where(times <= end, found, -1)
+        return np.where(times <= max(until - 2 * EARLY, seconds[-1] + EARLY), found, -1)
+
+
+def shown_until(seconds: np.ndarray) -> float:
+    """Return the end of the last frame of a video, which is shown as long as the one before it."""
+    return seconds[-1] + (seconds[-1] - seconds[-2] if len(seconds) > 1 else 0.0)

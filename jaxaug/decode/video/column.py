@@ -21,7 +21,7 @@ from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded, Span
 from jaxaug.decode.image.canvas import canvas_of
-from jaxaug.decode.video.clips import EARLY, Clips
+from jaxaug.decode.video.clips import EARLY, Clips, shown_until
 from jaxaug.decode.video.container import find_container
 from jaxaug.decode.video.convert import frames_to_rgb
 from jaxaug.decode.video.decode_video import MAX_PIXELS, decode_video
@@ -354,8 +354,10 @@ def _shown(clips: Clips, table: Table, part: _Part, key: np.ndarray) -> np.ndarr
     Raises:
       DecodeError: there are none.
     """
-    begin, end, _ = part
-    found = clips.numbers(table.seconds[begin:end], key)
+    begin, end, ends_at = part
+    seconds = table.seconds
+    until = seconds[end] if end < len(seconds) else shown_until(seconds)
+    found = clips.numbers(seconds[begin:end], key, min(until, ends_at))
     if (found < 0).all():
         raise DecodeError(f"it has {end - begin} frames, none from `start` on")
     return np.where(found < 0, -1, found + begin)

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from jaxaug.decode import Video
+from jaxaug.decode.video.clips import shown_until
 from jaxaug.iterators.loader.keys import decode_keys
 
 KEYS = decode_keys(0, 0, np.arange(4000))
@@ -12,7 +13,7 @@ SECONDS = np.arange(100) / 25
 
 
 def shown(video, seconds=SECONDS, key=0):
-    return video.clips.numbers(seconds, KEYS[key : key + 1])
+    return video.clips.numbers(seconds, KEYS[key : key + 1], shown_until(seconds))
 
 
 def test_a_random_clip_lies_in_the_video_and_begins_anywhere_in_it():
@@ -63,6 +64,12 @@ def test_a_short_video_ends_in_padding():
 
 def test_the_last_frame_is_shown_as_long_as_the_one_before():
     assert shown(Video(frames=5, fps=50, start=98))[0].tolist() == [98, 98, 99, 99, -1]
+
+
+def test_the_last_frame_of_a_part_is_shown_until_the_next_one():
+    uneven = np.array([0, 0.1, 0.2, 1.0, 1.1, 1.2])
+    video = Video(frames=6, fps=5, start="uniform", count=2, overlap=False)
+    assert shown(video, uneven).tolist() == [[0, 2, 2, 2, 2, -1], [3, 5, -1, -1, -1, -1]]
 
 
 def test_a_clip_by_time_begins_at_each_place_where_it_fits():

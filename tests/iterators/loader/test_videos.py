@@ -305,6 +305,10 @@ def test_a_span_in_seconds_holds_the_frames_that_begin_in_it(listed):
         expected = np.flatnonzero((times >= start) & (times < end))
         frames = seen[row]["video_frame"]
         assert frames[frames >= 0].tolist() == expected.tolist()
+    seen, _ = clips(source, decode=Video(frames=400, fps=500, start=0, canvas=(48, 64)))
+    clock = times[np.argmax(times >= 0.3)] + np.arange(400) / 500
+    then = np.searchsorted(times, clock + 1e-6, side="right") - 1
+    np.testing.assert_array_equal(seen[0]["video_frame"], np.where(clock < 0.9 - 1e-6, then, -1))
     assert source.texts(np.array([0, 1]), ["text"], missing="")["text"] == ["some words", ""]
 
 
