@@ -115,7 +115,7 @@ def packets_of_clips(path: str) -> list[list[tuple[int, bytes]]]:
         for start in starts_of(len(table.frames)):
             runs = table.runs(np.arange(start, start + FRAMES * STRIDE, STRIDE))
             numbers, contents = zip(*(packet for run in runs for packet in file.packets(run)))
-            joined, sizes = stream.packets(contents, table.keys[np.array(numbers)])
+            joined, sizes = stream.packets(contents, table.keyframes[np.array(numbers)])
             parts = np.split(joined, np.cumsum(sizes)[:-1])
             clips.append([(number, part.tobytes()) for number, part in zip(numbers, parts)])
     return clips

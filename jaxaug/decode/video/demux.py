@@ -201,7 +201,7 @@ class _Packets:
             unordered,
             self._palette,
             times=shown_at,
-            keys=begin == 1,
+            keyframes=begin == 1,
             shown=shown == 1,
             disposable=disposable == 1,
             offsets=offsets,
@@ -284,7 +284,7 @@ def _that_decode(
     early = _leading(table, packets, references)
     if not early.any():
         return table
-    first = int(table.keys.argmax())
+    first = int(table.keyframes.argmax())
     refreshed = references.refreshes(memoryview(packets[first]))
     seen: list[int] = []
     for number in range(first, np.flatnonzero(early)[-1] + 1):
@@ -304,8 +304,8 @@ def _leading(
     table: Table, packets: Sequence[bytes | memoryview], references: References
 ) -> np.ndarray:
     """Return bool[k], True for frames that may need those before the first key frame."""
-    first = int(table.keys.argmax())
-    if not table.timed or not table.keys[first]:
+    first = int(table.keyframes.argmax())
+    if not table.timed or not table.keyframes[first]:
         return np.zeros(len(table.times), bool)
     early = (table.times < table.times[first]) | references.refreshes(memoryview(packets[first]))
     early[:first] = True

@@ -179,7 +179,7 @@ def _decode_run(video: VideoFile, run: np.ndarray) -> Iterator[Any]:
                 content = table.codec.message + content
             packet = make_packet(content)
             packet.pts = packet.dts = number
-            packet.is_keyframe = bool(table.keys[number])
+            packet.is_keyframe = bool(table.keyframes[number])
             yield from context.decode(packet)
         yield from context.decode(None)
     finally:  # also where nobody wants the rest

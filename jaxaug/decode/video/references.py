@@ -137,7 +137,7 @@ class References:
             left = left[~slices]
         return Slices(known == 1, broken == 0, header, second, recovers == 1)
 
-    def keys(self, found: Slices, marked: np.ndarray) -> np.ndarray | None:
+    def keyframes(self, found: Slices, marked: np.ndarray) -> np.ndarray | None:
         """Return bool[k], True for packets that FFmpeg says decoding may begin with.
 
         Those of HEVC are those that the container marks. Of H.264 it looks itself, up to a length
@@ -154,9 +154,9 @@ class References:
         doubtful = np.where(begin, _predicted(found.second), found.recovers)
         return None if doubtful.any() else begin
 
-    def disposable(self, found: Slices, keys: np.ndarray) -> np.ndarray:
+    def disposable(self, found: Slices, keyframes: np.ndarray) -> np.ndarray:
         """Return bool[k], True for packets that no other frame needs, by their slices."""
-        return ~keys & found.known & self._disposable(found.header, found.second)
+        return ~keyframes & found.known & self._disposable(found.header, found.second)
 
     def _first_slice(self, data: memoryview) -> tuple[int, int] | None:
         """Return the first two bytes of the first slice; None without one."""

@@ -20,7 +20,7 @@ class Samples(NamedTuple):
     """Columns of a `Table`."""
 
     times: np.ndarray
-    keys: np.ndarray
+    keyframes: np.ndarray
     shown: np.ndarray
     disposable: np.ndarray
     offsets: np.ndarray
@@ -62,12 +62,12 @@ def read_samples(
     if first.pts is None or next(first.iter_sidedata(), None) is not None:
         return None
     slices = references.first_slices(data, offsets, sizes)
-    keys = references.keys(slices, marked == 1)
-    if keys is None or (keys != marked).any():
+    keyframes = references.keyframes(slices, marked == 1)
+    if keyframes is None or (keyframes != marked).any():
         return None
     times = decoded_at + delays + (first.pts - first.dts - delays[0])
-    disposable = unneeded | references.disposable(slices, keys)
-    return Samples(times, keys, hidden == 0, disposable, offsets, sizes)
+    disposable = unneeded | references.disposable(slices, keyframes)
+    return Samples(times, keyframes, hidden == 0, disposable, offsets, sizes)
 
 
 def _sample_tables(data: memoryview, track: int) -> dict[bytes, memoryview]:

@@ -22,7 +22,7 @@ TOP_LEFT = 3
 _HEAD = struct.Struct("<I")  # the length of the JSON in front of the packets
 _MAX_DELAY = 16  # pictures: max_num_reorder_frames, ITU-T H.264 section E.2.1
 _CODEC_BYTES = ("extradata", "message", "palette")  # of a codec, in hexadecimal
-_FLAGS = ("keys", "shown", "disposable")  # of a packet, a bit each
+_FLAGS = ("keyframes", "shown", "disposable")  # of a packet, a bit each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Table:
       unit: seconds of a unit of `times`.
       rate: frames a second, by which frames are timed that have no times of their own.
       times: int64[k], when each is shown.
-      keys: bool[k], True where decoding may begin.
+      keyframes: bool[k], True where decoding may begin.
       shown: bool[k], False for packets that an edit list or the codec hides.
       disposable: bool[k], True for packets to which no other refers.
       offsets, sizes: int64[k], the place of each in the file, in bytes.
@@ -82,7 +82,7 @@ class Table:
     unit: float = 1.0
     rate: float = 25.0
     times: np.ndarray
-    keys: np.ndarray
+    keyframes: np.ndarray
     shown: np.ndarray
     disposable: np.ndarray
     offsets: np.ndarray
@@ -94,7 +94,7 @@ class Table:
         times = self.times[self.shown]
         # What is decoded before a key packet is shown before it.
         behind = times < np.maximum.accumulate(times)
-        return bool((times != NONE).all()) and not (behind & self.keys[self.shown]).any()
+        return bool((times != NONE).all()) and not (behind & self.keyframes[self.shown]).any()
 
     @cached_property
     def timed(self) -> bool:
@@ -149,15 +149,15 @@ class Table:
             # No packet tells which frame it will be: all are needed, until the last has come.
             return [np.arange(len(self.times))]
         packets = np.unique(self.frames[numbers])
-        keys = np.flatnonzero(self.keys)
-        begun = np.searchsorted(keys, packets, side="right")
+        keyframes = np.flatnonzero(self.keyframes)
+        begun = np.searchsorted(keyframes, packets, side="right")
         if not begun.all():
             raise DecodeError("frames cannot be decoded: no key frame comes before them")
-        latest = np.maximum.accumulate(self.times[keys])
+        latest = np.maximum.accumulate(self.times[keyframes])
         earlier = np.searchsorted(latest, self.times[packets], side="right")
         groups = np.maximum(np.minimum(begun, earlier) - 1, 0)  # the first also has what it leads
         return [
-            self._run(int(keys[group]), packets[groups == group])
+            self._run(int(keyframes[group]), packets[groups == group])
             for group in np.unique(groups).tolist()
         ]
 

@@ -186,9 +186,9 @@ def test_only_packets_of_wanted_groups_are_decoded_and_no_idle_b_frames():
 def test_key_frames_of_open_groups_are_not_where_leading_frames_begin():
     # in decoding order, shown at: I0 P3 B1 B2 | I6 B4 B5
     times = np.array([0, 3, 1, 2, 6, 4, 5])
-    keys = np.array([1, 0, 0, 0, 1, 0, 0], bool)
+    keyframes = np.array([1, 0, 0, 0, 1, 0, 0], bool)
     none = np.zeros(7, np.int64)
-    flags = {"keys": keys, "shown": np.ones(7, bool), "disposable": np.zeros(7, bool)}
+    flags = {"keyframes": keyframes, "shown": np.ones(7, bool), "disposable": np.zeros(7, bool)}
     table = Table(times=times, **flags, offsets=none, sizes=none)
     assert table.frames.tolist() == [0, 2, 3, 1, 5, 6, 4]
     (run,) = table.runs(np.array([4]))  # B4
@@ -201,7 +201,7 @@ def test_key_frames_of_open_groups_are_not_where_leading_frames_begin():
     places = {"offsets": np.array([0, 90, 40, 20, 60, 50, 70]), "sizes": np.arange(10, 80, 10)}
     assert dataclasses.replace(table, **places).bytes_of(np.array([1])) == (0, 110)
     with pytest.raises(DecodeError, match="no key frame comes before"):
-        dataclasses.replace(table, keys=np.zeros(7, bool)).runs(np.array([0]))
+        dataclasses.replace(table, keyframes=np.zeros(7, bool)).runs(np.array([0]))
 
 
 @pytest.mark.parametrize("degrees", [0, 90, 180, 270])
@@ -277,7 +277,7 @@ def test_decoding_does_not_begin_where_a_picture_is_refreshed_part_by_part():
     data = video(24, (64, 96), **REFRESHED)
     expected = all_frames(data)
     with VideoFile(memoryview(data), MAX_PIXELS) as file:
-        assert np.flatnonzero(file.table.keys).tolist() == [0]  # the container says four
+        assert np.flatnonzero(file.table.keyframes).tolist() == [0]  # the container says four
     for numbers in ([7], [23], [6, 13], range(24)):
         for number, planes in decoded(data, numbers)[0].items():
             np.testing.assert_array_equal(planes.luma, planes_of(expected[number], Codec()).luma)

@@ -14,7 +14,7 @@ from jaxaug.errors import DecodeError
 from tests.videos import KINDS, edited, kind, turned, video
 
 av = pytest.importorskip("av")
-COLUMNS = ("times", "keys", "shown", "disposable", "offsets", "sizes")
+COLUMNS = ("times", "keyframes", "shown", "disposable", "offsets", "sizes")
 STUFFED = {
     "g": "8",
     "x264-params": "aud=1:pic-struct=1:nal-hrd=vbr:vbv-maxrate=500:vbv-bufsize=500",
@@ -76,8 +76,8 @@ def test_what_tables_do_not_tell_is_demuxed(monkeypatch):
     assert not check(monkeypatch, video(12, **hybrid))
     for interlaced in ("tff=1", "fake-interlaced=1"):
         assert not check(monkeypatch, video(12, **{"x264-params": interlaced}))
-    with_no_keys = kind("h264").replace(b"stss", b"free")
-    assert not check(monkeypatch, with_no_keys)
+    with_no_keyframes = kind("h264").replace(b"stss", b"free")
+    assert not check(monkeypatch, with_no_keyframes)
 
 
 def test_messages_in_every_packet_and_turned_videos(monkeypatch):
@@ -124,9 +124,9 @@ def test_damaged_tables_are_judged_as_by_demuxing(monkeypatch, name):
 def test_lengths_that_cannot_be_are_judged_as_by_demuxing(monkeypatch, start):
     data = bytearray(kind("h264"))
     table, _ = read(data)
-    key = int(table.offsets[np.flatnonzero(table.keys)[1]])
+    place = int(table.offsets[np.flatnonzero(table.keyframes)[1]])
     damage = bytes.fromhex(start)
-    data[key : key + len(damage)] = damage
+    data[place : place + len(damage)] = damage
     check(monkeypatch, bytes(data))
 
 
@@ -134,7 +134,7 @@ def test_lengths_that_cannot_be_are_judged_as_by_demuxing(monkeypatch, start):
 def test_key_packets_of_predicted_slices_are_judged_as_by_demuxing(monkeypatch, packet, header):
     data = bytearray(kind("h264"))
     table, _ = read(data)
-    assert table.keys[packet] == (packet == 12)
+    assert table.keyframes[packet] == (packet == 12)
     start = int(table.offsets[packet]) + 4
     data[start : start + 2] = header, 0b11011111
     check(monkeypatch, bytes(data))

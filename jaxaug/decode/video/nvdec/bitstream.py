@@ -41,13 +41,13 @@ class Bitstream:
                 raise EngineError("the header of its codec is cut") from None
 
     def packets(
-        self, contents: Sequence[bytes | memoryview], keys: Sequence[bool] | np.ndarray
+        self, contents: Sequence[bytes | memoryview], keyframes: Sequence[bool] | np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return packets behind each other, uint8[bytes], and the size int64[k] of each.
 
         Args:
           contents: of the packets.
-          keys: of each, True if decoding may begin with it.
+          keyframes: of each, True if decoding may begin with it.
 
         Raises:
           EngineError: one is cut, of which FFmpeg tells in its own way.
@@ -55,10 +55,10 @@ class Bitstream:
         if self._length_bytes not in (0, _LENGTH_BYTES):
             contents = [_widened(each, self._length_bytes) for each in contents]
         parts: list[bytes | memoryview] = []
-        for content, key in zip(contents, keys):
-            parts += (self.header if key else b"", content)
+        for content, is_keyframe in zip(contents, keyframes):
+            parts += (self.header if is_keyframe else b"", content)
         joined = np.frombuffer(bytearray().join(parts), np.uint8)
-        heads = np.where(keys, len(self.header), 0)
+        heads = np.where(keyframes, len(self.header), 0)
         sizes = heads + [len(content) for content in contents]
         if self._length_bytes:
             ends = np.cumsum(sizes)

@@ -206,7 +206,8 @@ def _packets(video: VideoFile, codec: Codec, runs: Sequence[np.ndarray]) -> Pack
     for run in runs:
         contents += [*(content for _, content in video.packets(run)), b""]
     order = np.concatenate([part for run in runs for part in (run, _END)])
-    content, sizes = Bitstream(codec).packets(contents, video.table.keys[order] & (order >= 0))
+    keyframes = video.table.keyframes[order] & (order >= 0)
+    content, sizes = Bitstream(codec).packets(contents, keyframes)
     return Packets(content, sizes, np.where(order < 0, -1, video.table.ranks[order]))
 
 
