@@ -128,7 +128,7 @@ def _video_engines() -> str:
     """Return the library of the video engines, and which codecs they decode how many at once."""
     from jaxaug.decode.native import cuda, libnvcuvid
     from jaxaug.decode.video.nvdec.engines import REPORTED, Form, capabilities, engine_count
-    from jaxaug.decode.video.nvdec.known import MAX_BYTES
+    from jaxaug.decode.video.nvdec.table_cache import MAX_BYTES
 
     try:
         with cuda.on_device(jax.local_devices()[0].local_hardware_id or 0):

@@ -25,7 +25,7 @@ from jaxaug.decode.video.clips import EARLY, Clips, shown_until
 from jaxaug.decode.video.container import find_container
 from jaxaug.decode.video.convert import frames_to_rgb
 from jaxaug.decode.video.decode_video import MAX_PIXELS, decode_video
-from jaxaug.decode.video.host import PLANES, HostCanvases, HostFrames, told
+from jaxaug.decode.video.host import PLANES, HostCanvases, HostFrames, completed_codec
 from jaxaug.decode.video.planes import color_of, plane_sizes
 from jaxaug.decode.video.pyav import import_av
 from jaxaug.decode.video.stored import StoredVideos, table_of
@@ -291,13 +291,13 @@ def _some_codecs(column: Column, max_pixels: int, num_threads: int | None) -> li
     """Return the codecs of some videos, by what an index tells, else by their first frames."""
     found: list[Codec | None] = []
 
-    def known(stored: StoredVideos) -> np.ndarray:
+    def indexed(stored: StoredVideos) -> np.ndarray:
         tables = [table_of(each) for each in stored.tables]
         found.extend(table.codec for table in tables if table is not None)
         return np.array([table is not None for table in tables])
 
     with ThreadPoolExecutor(num_threads or usable_cpus()) as threads:
-        for values in column.sample(_SAMPLED_VIDEOS, known):
+        for values in column.sample(_SAMPLED_VIDEOS, indexed):
             assert isinstance(values, Encoded)
             rows = range(len(values.lengths))
             found += threads.map(partial(_codec_of, values, max_pixels), rows)
@@ -311,8 +311,9 @@ def _codec_of(values: Encoded, max_pixels: int, row: int) -> Codec | None:
         contextlib.suppress(DecodeError),  # told where the record is read
         VideoFile(values.view(row), max_pixels) as video,
     ):
-        color_of(told(video))
-        return told(video)
+        codec = completed_codec(video)
+        color_of(codec)  # an error where they are not read
+        return codec
     return None
 
 

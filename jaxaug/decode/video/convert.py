@@ -106,8 +106,8 @@ def _in_stages(
         return jnp.moveaxis(_apart(size, levels, luma, large), 0, -1)
 
     frames = (luma.reshape(-1, height, width), chroma.reshape(-1, *chroma.shape[-3:]))
-    told = (shown.ravel(), None if interlaced is None else interlaced.ravel())
-    return lax.map(convert, (*frames, *told)).reshape(*luma.shape, 3)
+    flags = (shown.ravel(), None if interlaced is None else interlaced.ravel())
+    return lax.map(convert, (*frames, *flags)).reshape(*luma.shape, 3)
 
 
 def _inside(size: Array, canvas: Size) -> Array:

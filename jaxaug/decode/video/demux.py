@@ -286,14 +286,14 @@ def _that_decode(
         return table
     first = int(table.keyframes.argmax())
     refreshed = references.refreshes(memoryview(packets[first]))
-    seen: list[int] = []
+    decoded: list[int] = []
     for number in range(first, np.flatnonzero(early)[-1] + 1):
         packet = make_packet(packets[number])
         packet.pts = packet.dts = number
-        seen += [frame.pts for frame in context.decode(packet)]
-    seen += [frame.pts for frame in context.decode(None)]
+        decoded += [frame.pts for frame in context.decode(packet)]
+    decoded += [frame.pts for frame in context.decode(None)]
     context.flush_buffers()
-    shown = table.shown & (~early | np.isin(np.arange(len(early)), seen))
+    shown = table.shown & (~early | np.isin(np.arange(len(early)), decoded))
     if not shown.any():
         raise DecodeError("none of its frames can be decoded")
     codec = dataclasses.replace(table.codec, unordered=refreshed)

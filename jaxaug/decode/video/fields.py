@@ -25,14 +25,14 @@ class SecondFields:
     """
 
     def __init__(self, codec: str, extradata: bytes | None):
-        self._known = codec == "h264"
+        self._is_h264 = codec == "h264"
         self._length_bytes = length_bytes_of(codec, extradata)
         self._sequences: dict[int, Parameters] = {}
         self._pictures: dict[int, int] = {}  # the sequence of each picture parameter set
         self._field: tuple[int, int] | None = None  # the number and parity of the last field
         self._interlaced = False  # a sequence has pictures that may be fields
         self._paired = False  # the last field is a second one
-        if self._known and extradata:
+        if self._is_h264 and extradata:
             for unit in parameter_sets(extradata, self._length_bytes):
                 self._read(unit)
 
@@ -44,7 +44,7 @@ class SecondFields:
     def complete(self, content: bytes) -> bool:
         """Return True if a packet begins with a second field; packets come in their order."""
         # Behind lengths no parameters come but those of the header: ISO/IEC 14496-15 section 5.4.2.
-        if not self._known or (self._length_bytes and not self._interlaced):
+        if not self._is_h264 or (self._length_bytes and not self._interlaced):
             return False
         found = None
         for first in nal_units(content, self._length_bytes):

@@ -12,7 +12,14 @@ from jaxaug._typing import Device
 from jaxaug.decode._ffmpeg import decode_error
 from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.host.canvas_pool import CanvasPool
-from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, seen, write_planes
+from jaxaug.decode.video.planes import (
+    Color,
+    Planes,
+    completed,
+    fit_planes,
+    planes_of,
+    write_planes,
+)
 from jaxaug.decode.video.pyav import check_pixels, import_av, make_packet
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Codec
@@ -140,19 +147,19 @@ def _wanted(video: VideoFile, numbers: np.ndarray) -> Iterator[tuple[int, Any]]:
                 raise
 
 
-def told(video: VideoFile) -> Codec:
-    """Return the codec of a video with what its frames tell.
+def completed_codec(video: VideoFile) -> Codec:
+    """Return the codec of a video, `completed` by its first frame where that must be asked.
 
     Raises:
       DecodeError: its first frame, which alone tells how it is turned, cannot be decoded.
     """
-    if video.told is None:
-        video.told = video.table.codec
-        if video.told.rotation is None:
+    if video.completed is None:
+        video.completed = video.table.codec
+        if video.completed.rotation is None:
             read = video.packets_read
-            video.told = seen(video.told, first_frame(video))
+            video.completed = completed(video.completed, first_frame(video))
             video.packets_read = read
-    return video.told
+    return video.completed
 
 
 def _pictures(video: VideoFile, numbers: np.ndarray) -> Iterator[tuple[int, Any]]:

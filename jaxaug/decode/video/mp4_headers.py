@@ -112,8 +112,8 @@ def read_headers(data: memoryview) -> Headers | None:
         if b"stsd" in tables and b"stss" in tables and b"tkhd" in boxes:
             turn = _rotation(data, movie[b"mvhd"], boxes[b"tkhd"])
             found.append(_read_entry(data, tables[b"stsd"], turn))
-    told = [each for each in found if each is not None]
-    return told[0] if len(told) == 1 else None
+    tracks = [each for each in found if each is not None]
+    return tracks[0] if len(tracks) == 1 else None
 
 
 def _read_entry(data: memoryview, place: Box, rotation: int | None) -> Headers | None:
@@ -130,8 +130,8 @@ def _read_entry(data: memoryview, place: Box, rotation: int | None) -> Headers |
         return None
     _, sequence = read_sequence(sequences[0][1:])
     plain = sequence.whole and not (sequence.fields or sequence.separate)
-    known = sequence.chroma in _FORMS and sequence.depths in _DEPTHS
-    if not (plain and known) or (sequence.space is not None and sequence.space not in _SPACES):
+    supported = sequence.chroma in _FORMS and sequence.depths in _DEPTHS
+    if not (plain and supported) or (sequence.space is not None and sequence.space not in _SPACES):
         return None
     return Headers(extradata, sequences[0], sequence, rotation)
 

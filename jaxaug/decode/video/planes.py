@@ -79,27 +79,27 @@ def planes_of(frame: Any, codec: Codec) -> Planes:
     Raises:
       DecodeError: it is turned by another angle than quarter turns, or has colors of another kind.
     """
-    told = seen(codec, frame)
-    turns = quarter_turns(told.rotation or 0)
-    name = told.pixels
+    codec = completed(codec, frame)
+    turns = quarter_turns(codec.rotation or 0)
+    name = codec.pixels
     if codec.palette and name == "pal8":
         frame = _looked_up(frame, codec.palette)
     elif any(part.bits < 8 for part in frame.format.components):
         frame = frame.reformat(format="rgb24")  # stretched, as FFmpeg does not where it makes 4:4:4
-    if not _kept(told):
-        name = "yuvj444p" if color_of(told).full_range else "yuv444p"
+    if not _kept(codec):
+        name = "yuvj444p" if color_of(codec).full_range else "yuv444p"
         frame = frame.reformat(format=name)
-        told = dataclasses.replace(told, pixels=name)
-    luma, cb, cr = (_plane(plane, BITS[name], told) for plane in frame.planes[:3])
+        codec = dataclasses.replace(codec, pixels=name)
+    luma, cb, cr = (_plane(plane, BITS[name], codec) for plane in frame.planes[:3])
     chroma = np.empty((2, *cb.shape), np.uint8)
     chroma[0], chroma[1] = cb, cr
-    orientation = (_MIRRORED if told.mirrored else ORIENTATIONS)[turns]
-    interlaced = told.interlaced and 1 < len(cb) < len(luma)
-    return Planes(luma, chroma, color_of(told), orientation, interlaced)
+    orientation = (_MIRRORED if codec.mirrored else ORIENTATIONS)[turns]
+    interlaced = codec.interlaced and 1 < len(cb) < len(luma)
+    return Planes(luma, chroma, color_of(codec), orientation, interlaced)
 
 
 def plane_sizes(codec: Codec) -> tuple[Size, Size]:
-    """Return the sizes of luma and chroma that `planes_of` gives, by what `seen` tells."""
+    """Return the sizes of luma and chroma that `planes_of` gives, by a `completed` codec."""
     height, width = codec.height, codec.width
     if quarter_turns(codec.rotation or 0) % 2:
         height, width = width, height
@@ -127,8 +127,8 @@ def _looked_up(frame: Any, palette: bytes) -> Any:
     return type(frame).from_ndarray(pixels, format="rgb24")
 
 
-def seen(codec: Codec, frame: Any) -> Codec:
-    """Return a codec with what a frame of PyAV tells, which the container may not have told."""
+def completed(codec: Codec, frame: Any) -> Codec:
+    """Return a codec with what a frame of PyAV tells, and its container may not."""
     return dataclasses.replace(
         codec,
         height=frame.height,

@@ -30,13 +30,13 @@ class Slices(NamedTuple):
     """What the first slices of packets tell.
 
     Attributes:
-      known: bool[k], True where there is a slice.
+      present: bool[k], True where there is a slice.
       whole: bool[k], it and those before it lie within the packet and have bytes, by their lengths.
       header, second: int64[k], its first two bytes.
       recovers: bool[k], a message before it says that decoding may begin here, of H.264.
     """
 
-    known: np.ndarray
+    present: np.ndarray
     whole: np.ndarray
     header: np.ndarray
     second: np.ndarray
@@ -57,7 +57,7 @@ class References:
 
     def __init__(self, codec: str, extradata: bytes | None):
         self._hevc = codec == "hevc"
-        self._known = codec in LENGTH_PLACES
+        self._supported = codec in LENGTH_PLACES
         self._length_bytes = length_bytes_of(codec, extradata)
         self._layers = 0  # temporal sub-layers of HEVC; 0 where they are not known
         if self._length_bytes and extradata:
@@ -72,7 +72,7 @@ class References:
         """Return True if no other frame needs a packet of PyAV."""
         if packet.is_disposable:
             return True
-        if not self._known or packet.is_keyframe:
+        if not self._supported or packet.is_keyframe:
             return False
         found = self._first_slice(memoryview(packet))
         return found is not None and bool(self._disposable(*found))
@@ -87,7 +87,7 @@ class References:
 
     def refreshes(self, content: memoryview) -> bool:
         """Return True if the first slice of a packet of H.264 is predicted."""
-        found = self._first_slice(content) if self._known and not self._hevc else None
+        found = self._first_slice(content) if self._supported and not self._hevc else None
         return found is not None and bool(_predicted(found[1]))
 
     def encoder_message(self, content: bytes | memoryview, whole_chroma: bool) -> bytes:
@@ -96,7 +96,7 @@ class References:
         It stands there alone, and must be in front of each packet with which decoding begins: by it
         FFmpeg decodes what old builds of x264 wrote. b"" without one.
         """
-        if self._hevc or not self._known:
+        if self._hevc or not self._supported:
             return b""
         before = _X264_WHOLE_CHROMA if whole_chroma else _X264_DIRECT
         for lead, unit in first_units(content, self._length_bytes):
@@ -112,7 +112,7 @@ class References:
           offsets, sizes: int64[k], the place of each packet.
         """
         content = np.frombuffer(data, np.uint8)
-        known, broken, header, second, recovers = np.zeros((5, len(offsets)), np.int64)
+        present, broken, header, second, recovers = np.zeros((5, len(offsets)), np.int64)
         starts, ends, left = offsets.copy(), offsets + sizes, np.arange(len(offsets))
         for _ in range(MAX_UNITS):
             firsts = starts[left] + self._length_bytes
@@ -126,7 +126,7 @@ class References:
             broken[left] |= (lengths < 1) | (firsts + lengths > ends[left])
             found = content[firsts].astype(np.int64)
             slices = self._is_slice(found)
-            known[left[slices]] = 1
+            present[left[slices]] = 1
             header[left[slices]] = found[slices]
             second[left[slices]] = content[firsts + 1][slices]
             for place in np.flatnonzero(not self._hevc and found & 31 == MESSAGES):
@@ -135,7 +135,7 @@ class References:
                 recovers[row] |= has_message(data[first + 1 : last], _RECOVERY_POINT)
             starts[left] = firsts + lengths
             left = left[~slices]
-        return Slices(known == 1, broken == 0, header, second, recovers == 1)
+        return Slices(present == 1, broken == 0, header, second, recovers == 1)
 
     def keyframes(self, found: Slices, marked: np.ndarray) -> np.ndarray | None:
         """Return bool[k], True for packets that FFmpeg says decoding may begin with.
@@ -150,13 +150,13 @@ class References:
         """
         if self._hevc:
             return marked
-        begin = found.known & found.whole & (found.header & 31 == IDR)
+        begin = found.present & found.whole & (found.header & 31 == IDR)
         doubtful = np.where(begin, _predicted(found.second), found.recovers)
         return None if doubtful.any() else begin
 
     def disposable(self, found: Slices, keyframes: np.ndarray) -> np.ndarray:
         """Return bool[k], True for packets that no other frame needs, by their slices."""
-        return ~keyframes & found.known & self._disposable(found.header, found.second)
+        return ~keyframes & found.present & self._disposable(found.header, found.second)
 
     def _first_slice(self, data: memoryview) -> tuple[int, int] | None:
         """Return the first two bytes of the first slice; None without one."""

@@ -55,9 +55,9 @@ def read_samples(
     unneeded = _unneeded(tables.get(b"sdtp"), len(sizes))
     if delays is None or not _same(tables[b"stsz"], offsets, sizes, len(data)):
         return None
-    told = (first.pos, first.size, first.dts, first.is_keyframe, first.is_discard)
+    entry = (first.pos, first.size, first.dts, first.is_keyframe, first.is_discard)
     content = data[first.pos : first.pos + first.size]
-    if told != columns[0] or first.is_disposable != unneeded[0] or bytes(first) != content:
+    if entry != columns[0] or first.is_disposable != unneeded[0] or bytes(first) != content:
         return None
     if first.pts is None or next(first.iter_sidedata(), None) is not None:
         return None
@@ -123,6 +123,6 @@ def _delays(table: memoryview | None, count: int) -> np.ndarray | None:
 def _unneeded(table: memoryview | None, count: int) -> np.ndarray:
     """Return bool[k], True for samples that a "sdtp" says no other needs."""
     flags = np.zeros(count, np.uint8)
-    told = np.frombuffer(table[4 : 4 + count] if table is not None else b"", np.uint8)
-    flags[: len(told)] = told
+    given = np.frombuffer(table[4 : 4 + count] if table is not None else b"", np.uint8)
+    flags[: len(given)] = given
     return flags >> 2 & 3 == _NOT_NEEDED

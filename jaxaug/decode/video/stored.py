@@ -9,7 +9,7 @@ import numpy as np
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.video.decode_video import MAX_PIXELS
 from jaxaug.decode.video.host import first_frame
-from jaxaug.decode.video.planes import planes_of, seen
+from jaxaug.decode.video.planes import completed, planes_of
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Table
 from jaxaug.errors import DecodeError
@@ -49,7 +49,7 @@ def _read(data: memoryview) -> bytes:
         with VideoFile(data, MAX_PIXELS) as video:
             frame = first_frame(video)
             planes = planes_of(frame, video.table.codec)
-            codec = seen(video.table.codec, frame)
+            codec = completed(video.table.codec, frame)
             table = dataclasses.replace(video.table, codec=codec)
             if not video.whole:
                 return b""

@@ -31,11 +31,11 @@ class VideoFile:
       max_pixels: more in a frame are refused.
       table: what is known of it; None to have it read from the file.
       begin: the byte of the file that `data` begins with; another than 0 needs a table.
-      known: the table is that of an opening before, not of an index.
+      cached: the table is that of an opening before, not of an index.
 
     Attributes:
       max_pixels: see above; what decodes the packets must see to it, too.
-      told: its codec with what its first frame tells; None where nobody has asked.
+      completed: its codec with what its first frame tells; None where nobody has asked.
       table: of its packets.
       packets_read: how many `packets` gave, all in all.
       whole: False where the file does not hold the packets as they are decoded.
@@ -51,15 +51,15 @@ class VideoFile:
         max_pixels: int,
         table: Table | None = None,
         begin: int = 0,
-        known: bool = False,
+        cached: bool = False,
     ):
         self.packets_read = 0
-        self.told: Codec | None = None
+        self.completed: Codec | None = None
         self.max_pixels = max_pixels
         self.whole = True
         self._data = data
         self._begin = begin
-        self._probed = not known
+        self._probed = not cached
         self._container: Any = None
         self._context: Any = None
         try:
@@ -147,7 +147,7 @@ class VideoFile:
         if headers is not None:
             codec = headers.sited(codec)
         table = dataclasses.replace(table, codec=codec)
-        self.told = headers.turned(table.codec, first) if headers else None
+        self.completed = headers.turned(table.codec, first) if headers else None
         if packets:  # the container changes them: Matroska may leave out how each of them begins
             self.whole = False
             self._data = memoryview(b"".join(packets))

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from jaxaug.decode.video import host, stream
-from jaxaug.decode.video.host import decode_frames
+from jaxaug.decode.video.host import completed_codec, decode_frames
 from jaxaug.decode.video.mp4_headers import read_headers
 from jaxaug.decode.video.nal import Bits
-from jaxaug.decode.video.nvdec.known import told
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.errors import DecodeError
 from tests.videos import GOPS, kind, turned, video
@@ -32,14 +31,14 @@ def opened(monkeypatch, data, probe):
                 table = {
                     f.name: getattr(file.table, f.name) for f in dataclasses.fields(file.table)
                 }
-                return {"probed": probed, **table, "frames": frames(file), "told": said(file)}
+                return {"probed": probed, **table, "frames": frames(file), "completed": said(file)}
         except DecodeError as error:
             return {"error": str(error)}
 
 
 def said(file):
     try:
-        return told(file)
+        return completed_codec(file)
     except DecodeError as error:
         return str(error)
 

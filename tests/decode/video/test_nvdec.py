@@ -23,8 +23,7 @@ from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.video import column
 from jaxaug.decode.video.host import HostFrames
 from jaxaug.decode.video.nvdec import engines as engines_module
-from jaxaug.decode.video.nvdec import known as known_module
-from jaxaug.decode.video.nvdec import nvdec_frames, placer
+from jaxaug.decode.video.nvdec import nvdec_frames, placer, table_cache
 from jaxaug.decode.video.nvdec.bitstream import Bitstream
 from jaxaug.decode.video.nvdec.engines import EngineError
 from jaxaug.decode.video.nvdec.nvdec_frames import Worker
@@ -270,23 +269,23 @@ def test_videos_that_come_again_are_the_same_and_not_opened(engines, monkeypatch
         assert_same(again, found[0])
 
 
-def test_known_videos_have_so_much_room(monkeypatch):
+def test_cached_tables_have_so_much_room(monkeypatch):
     files = [memoryview(kind(name)) for name in ("h264", "hevc")]
     changed = bytearray(files[0])
     changed[-1] ^= 1
-    monkeypatch.setattr(known_module, "MAX_BYTES", 1)  # the first one
-    known = known_module.KnownVideos()
+    monkeypatch.setattr(table_cache, "MAX_BYTES", 1)  # the first one
+    cache = table_cache.TableCache()
     opened, read = [], VideoFile._read
     monkeypatch.setattr(VideoFile, "_read", lambda *a, **k: opened.append(a) or read(*a, **k))
     for _ in range(2):
         for data in (*files, memoryview(changed)):
-            known.open(data, MAX_PIXELS).close()
+            cache.open(data, MAX_PIXELS).close()
     assert len(opened) == 5
 
 
 def test_two_new_videos_are_opened_at_once(monkeypatch):
     files = [kind("h264") + bytes(8 * number) for number in range(6)]
-    known, read = known_module.KnownVideos(), VideoFile._read
+    cache, read = table_cache.TableCache(), VideoFile._read
     both = threading.Barrier(2, timeout=60)
     opening, most = [], []
 
@@ -301,7 +300,7 @@ def test_two_new_videos_are_opened_at_once(monkeypatch):
 
     monkeypatch.setattr(VideoFile, "_read", slow_read)
     with ThreadPoolExecutor(len(files)) as threads:
-        for found in threads.map(lambda data: known.open(memoryview(data), MAX_PIXELS), files):
+        for found in threads.map(lambda data: cache.open(memoryview(data), MAX_PIXELS), files):
             found.close()
     assert len(most) == 2 * len(files) and max(most) == 2
 
@@ -484,7 +483,7 @@ def test_a_batch_waits_for_canvases_where_others_wait_to_be_read(engines):
         backend.close()
 
 
-def test_the_memory_of_surfaces_and_of_known_videos_is_told(engines):
+def test_the_memory_of_surfaces_and_of_cached_tables_is_told(engines):
     description = fitted((48, 64))
     backend = on_engines(description)
     encoded = Encoded.from_bytes([kind("h264"), kind("mpeg4")])
@@ -495,7 +494,7 @@ def test_the_memory_of_surfaces_and_of_known_videos_is_told(engines):
     (made,) = (each for each in engines.live.values() if isinstance(each, nv.CreateInfo))
     surfaces = (made.surfaces + made.outputs) * 64 * 48 * 3 // 2
     canvases = sum(np.prod(description.forms()[name].shape) for name in ("luma", "chroma"))
-    tables = sum(len(table) + known_module._ENTRY_BYTES for table in read_videos(encoded).tables)
+    tables = sum(len(table) + table_cache._ENTRY_BYTES for table in read_videos(encoded).tables)
     assert reader.memory == {"host_bytes": canvases + tables, "device_bytes": surfaces}
     reader.close()
     assert reader.memory == {"host_bytes": 0, "device_bytes": 0}

@@ -26,13 +26,13 @@ from jaxaug.decode.image.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, 
 from jaxaug.decode.native import cuda, libnvcuvid, nvcuvid_loop
 from jaxaug.decode.native.libnvcuvid import CuvidError
 from jaxaug.decode.native.load_library import LibraryError
-from jaxaug.decode.video.host import PLANES, Shown, told, write_frames
+from jaxaug.decode.video.host import PLANES, Shown, completed_codec, write_frames
 from jaxaug.decode.video.nvdec.bitstream import Bitstream
 from jaxaug.decode.video.nvdec.engines import EngineError, Form, engine_count, engine_form
-from jaxaug.decode.video.nvdec.known import KnownVideos
 from jaxaug.decode.video.nvdec.place_planes import Kernels, compile_place_kernels
 from jaxaug.decode.video.nvdec.placer import Canvases, Picture, Placer, Size
 from jaxaug.decode.video.nvdec.session import Packets, Session, Surfaces
+from jaxaug.decode.video.nvdec.table_cache import TableCache
 from jaxaug.decode.video.planes import ORIENTATIONS, color_of, quarter_turns
 from jaxaug.decode.video.stream import VideoFile
 from jaxaug.decode.video.table import Codec, Table
@@ -234,7 +234,7 @@ class NvdecFrames:
         if not is_available():
             raise LibraryError(f"NVRTC is missing: {install_gpu_command()}.")
         self._gpus: list[_Gpu] = []
-        self._known = KnownVideos()
+        self._tables = TableCache()
         # Runs at `close`, when the last reference goes, and if a GPU cannot be used.
         self._finalizer = weakref.finalize(self, _close, self._gpus, os.getpid())
         self._finalizer.atexit = False
@@ -248,13 +248,13 @@ class NvdecFrames:
 
         The latter are of canvases, kernels and surfaces.
         """
-        host = self._known.bytes_held + sum(gpu.host_bytes for gpu in self._gpus)
+        host = self._tables.bytes_held + sum(gpu.host_bytes for gpu in self._gpus)
         return {"host_bytes": host, "device_bytes": sum(gpu.bytes_held for gpu in self._gpus)}
 
     def open(self, data: memoryview, max_pixels: int, table: Table | None, begin: int) -> VideoFile:
         """Return a video; see `VideoFile`."""
         if table is None:
-            return self._known.open(data, max_pixels)
+            return self._tables.open(data, max_pixels)
         return VideoFile(data, max_pixels, table, begin)
 
     def take(self, rows: int) -> "NvdecCanvases":
@@ -277,7 +277,7 @@ class NvdecFrames:
     def close(self) -> None:
         """Stop the threads and free all memory, that of taken canvases when they are released."""
         self._finalizer()
-        self._known = KnownVideos()
+        self._tables = TableCache()
 
 
 class NvdecCanvases:
@@ -468,7 +468,7 @@ class _Part:
 
     def decode_on_engines(self, place: int, video: VideoFile, numbers: np.ndarray) -> Shown | None:
         """Decode a row in a thread of the GPU; None where the host must do it."""
-        codec = told(video)
+        codec = completed_codec(video)
         luma, chroma = (self.gpu.forms[name].shape for name in PLANES)
         worker = self.gpu.worker()  # makes the device current
         form = engine_form(codec, luma[-2:] == chroma[-2:], self.gpu.silent)

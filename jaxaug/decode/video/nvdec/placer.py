@@ -72,7 +72,7 @@ class Placer:
         self._records.reserve(_RECORDS * FRAME.itemsize)
         self._used = 0
         self._frame = np.zeros((), FRAME)  # of the video, but for its addresses
-        self._told: Any = None  # the last format and turns
+        self._prepared: Any = None  # the last format and turns
         self._sides: Size = (0, 0)  # of luma, upright, whole
         self._size: Size = (0, 0)  # on the canvas
         self._at_once = _AT_ONCE  # frames of a launch
@@ -92,14 +92,14 @@ class Placer:
           surfaces: some of them.
           turns: counter-clockwise quarter turns that make them upright.
         """
-        told = surfaces.format
-        if self._told == (told, turns):
+        form = surfaces.format
+        if self._prepared == (form, turns):
             return self._size, self._sides
-        self._told = told, turns
-        area = told.display_area
+        self._prepared = form, turns
+        area = form.display_area
         height, width = area.bottom - area.top, area.right - area.left
-        halved = told.chroma_format == 1
-        bits = 8 + told.luma_bits_minus8
+        halved = form.chroma_format == 1
+        bits = 8 + form.luma_bits_minus8
         place = (area.left, area.top, height, width, halved, bits, turns, 0)
         self._frame["surface"] = (0, 0, surfaces.rows, *place)
         self._sides = (width, height) if turns % 2 else (height, width)

@@ -156,8 +156,8 @@ class Session:
         if self._error is not None:
             raise self._error
         if error:
-            told = f"CUresult {error}"
-            raise EngineError("the engines found errors" if error == loop.ERRORS_FOUND else told)
+            code = f"CUresult {error}"
+            raise EngineError("the engines found errors" if error == loop.ERRORS_FOUND else code)
 
     def _guarded(self, body: Callable[..., None]) -> Callable[..., None]:
         """Return a callback that keeps an exception, which must not pass through the library."""

@@ -1,10 +1,10 @@
-"""Videos that have come before, by their bytes: their containers need not be opened again."""
+"""Tables of videos that have come before, by their bytes: these are not opened again."""
 
 import dataclasses
 import hashlib
 import threading
 
-from jaxaug.decode.video.host import told
+from jaxaug.decode.video.host import completed_codec
 from jaxaug.decode.video.stored import table_of
 from jaxaug.decode.video.stream import VideoFile
 
@@ -15,7 +15,7 @@ _ENTRY_BYTES = 200  # beside each
 _AT_ONCE = 2
 
 
-class KnownVideos:
+class TableCache:
     """Tables of whole files, as `Table.to_bytes`; several threads may ask.
 
     Those that came first stay where no more have room, so that each epoch finds as many.
@@ -38,7 +38,7 @@ class KnownVideos:
         name = hashlib.sha256(data).digest()
         stored = self._tables.get(name, b"")
         if stored:
-            return VideoFile(data, max_pixels, table_of(stored), known=True)
+            return VideoFile(data, max_pixels, table_of(stored), cached=True)
         with self._opening:
             video = VideoFile(data, max_pixels)
             try:
@@ -51,6 +51,6 @@ class KnownVideos:
     def _keep(self, name: bytes, video: VideoFile) -> None:
         if not video.whole or self.bytes_held >= MAX_BYTES:
             return
-        stored = dataclasses.replace(video.table, codec=told(video)).to_bytes()
+        stored = dataclasses.replace(video.table, codec=completed_codec(video)).to_bytes()
         self.bytes_held += len(stored) + _ENTRY_BYTES
         self._tables[name] = stored
