@@ -92,7 +92,7 @@ class Table:
     def clocked(self) -> bool:
         """True if all frames have times, which do not jump back where recordings are joined."""
         times = self.times[self.shown]
-        # What is decoded before a key packet is shown before it.
+        # What is decoded before a key frame is shown before it.
         behind = times < np.maximum.accumulate(times)
         return bool((times != NONE).all()) and not (behind & self.keyframes[self.shown]).any()
 
@@ -136,14 +136,14 @@ class Table:
         return (0 if begin == NONE else begin) * self.unit + np.arange(len(self.frames)) / self.rate
 
     def runs(self, numbers: np.ndarray) -> list[np.ndarray]:
-        """Return the packets that frames int64[m] need, in runs int64[r] from key packets on.
+        """Return the packets that frames int64[m] need, in runs int64[r] from key frames on.
 
         Those that are disposable and not asked for are left out. A frame that comes in decoding
-        after a key packet and is shown before it belongs to the key packet before: in an open group
+        after a key frame and is shown before it belongs to the key frame before: in an open group
         of pictures it refers to that group.
 
         Raises:
-          DecodeError: there is no key packet before one of them.
+          DecodeError: there is no key frame before one of them.
         """
         if not self.timed:
             # No packet tells which frame it will be: all are needed, until the last has come.
@@ -162,7 +162,7 @@ class Table:
         ]
 
     def _run(self, first: int, wanted: np.ndarray) -> np.ndarray:
-        """Return the packets from a key packet to the last of those that are wanted."""
+        """Return the packets from a key frame to the last of those that are wanted."""
         needed = ~self.disposable[first : wanted[-1] + 1]
         needed[wanted - first] = True
         return first + np.flatnonzero(needed)
