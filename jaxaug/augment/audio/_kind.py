@@ -95,7 +95,7 @@ class AudioOp(Transform):
         if self.takes == "waveform" and (audio.channels or 0) > max(audio.samples, _MOST_CHANNELS):
             raise ValueError(
                 f"{type(self).__name__} needs a waveform [N] or [N, channels], got"
-                f" {list(audio.shape)}: put channels last."
+                f" {list(audio.shape)}: put channels last; several clips go through jax.vmap."
             )
         return audio
 

@@ -121,6 +121,11 @@ class Audio(ColumnDecoder):
             raise ValueError(
                 f'`start` must be "random", "uniform" or seconds of at least 0, got {self.start!r}.'
             )
+        if self.of is not None and self.start != "random":
+            raise ValueError(
+                f"`start` must be left out beside `of`={self.of!r}, got {self.start!r}: the sound"
+                " begins where the clip of its video does, by Video(start=)."
+            )
 
     @property
     def draws(self) -> bool:
@@ -145,6 +150,11 @@ class Audio(ColumnDecoder):
         count = self.count
         if self.of is not None:
             count = _clips_of(self.of, siblings)
+            if self.count not in (None, count):
+                raise ValueError(
+                    f"`count` must be left out beside `of`={self.of!r}, got {self.count}: clips are"
+                    f" those of its video, Video(count={count or 1})."
+                )
             if self.seconds is None and self.samples is None:
                 raise ValueError(f"`seconds` must be given with `of`={self.of!r}.")
         found = self._look_at(column)

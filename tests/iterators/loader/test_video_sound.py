@@ -139,4 +139,8 @@ def test_wrong_arguments():
     video = decode.Video(frames=2, canvas=(32, 32))
     with pytest.raises(ValueError, match="`seconds` must be given with `of`='video'"):
         batch_of([made()], video, decode.Audio(of="video"))
+    with pytest.raises(ValueError, match=r"`count` must be left out .* got 3: .*Video\(count=1"):
+        batch_of([made()], video, decode.Audio(of="video", seconds=0.1, count=3))
+    with pytest.raises(ValueError, match=r"`start` must be left out .* got 0: .*Video\(start="):
+        decode.Audio(of="video", seconds=0.1, start=0)
     assert decode.Audio().draws and not decode.Audio(start=0).draws
