@@ -22,8 +22,8 @@ class _FrameOrder(abc.ABC):
 
     As `Frames` it is no part of a `Compose`, but a function of (key, frames) or (key, sample).
     What has a row for each frame follows: "mask", "masks", "boxes" with what they have beside them
-    ("boxes_valid", "box_labels" [T, n], "box_count" [T]), "keypoints", "video_frame" and
-    "video_time". Each of several clips [clips, T, ...] draws for itself.
+    ("boxes_valid", "box_labels" [T, n], "box_count" [T]), "keypoints", "video_frame", "video_time",
+    and a "size" of each. Each of several clips [clips, T, ...] draws for itself.
 
     Args:
       entries: the names of further entries with a row for each frame.
@@ -47,6 +47,8 @@ class _FrameOrder(abc.ABC):
         name = frames_name(given)
         given["image"] = given.pop(name)
         known = {"image", f"{name}_frame", f"{name}_time", *Targets().kinds(given)}
+        if jnp.ndim(given.get("size", 0)) == jnp.ndim(given["image"]) - 2:
+            known.add("size")  # of each frame, as Frames(per_frame=True) leaves it
         rows, shared = split_frames(given, {*known, *self.entries})
         result = over_clips(self._ordered, key, rows)
         result = {name if entry == "image" else entry: row for entry, row in result.items()}

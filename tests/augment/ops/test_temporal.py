@@ -74,6 +74,18 @@ def test_what_has_a_row_for_each_frame_follows(operator):
     np.testing.assert_array_equal(operator(KEYS[0], FRAMES), FRAMES[order])
 
 
+@pytest.mark.parametrize("clips", [(), (2,)])
+def test_a_size_of_each_frame_follows(clips):
+    turn = A.Frames(A.RandomRotate90(), per_frame=True)
+    frames = np.ones((*clips, 8, 4, 4, 1), np.uint8)
+    frames[..., 2:, :, :] = 0
+    turned = turn(KEYS[1], {"video": frames, "size": np.array([2, 4], np.int32)})
+    out = A.RandomTemporalReversal(1.0)(KEYS[0], turned)
+    heights = np.asarray(out["video"]).any(axis=(-2, -1)).sum(axis=-1)
+    np.testing.assert_array_equal(out["size"][..., 0], heights)
+    assert A.UniformTemporalSubsample(3)(KEYS[0], turned)["size"].shape == (*clips, 3, 2)
+
+
 def test_clips_draw_for_themselves():
     clips = np.stack([FRAMES] * 8)
     out = A.RandomTemporalReversal()(KEYS[0], {"video": clips})["video"]
