@@ -2,8 +2,8 @@
 packets.
 """
 
-import itertools
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -147,7 +147,7 @@ class SoundStream:
             return None
         self._open_again()
         try:
-            frames = itertools.islice(self._container.decode(self._stream), _LOOKED_AT)
+            frames = islice(self._container.decode(self._stream), _LOOKED_AT)
             first, *others = [*frames] or [None]
         except self._failures as error:
             raise decode_error(error) from None
@@ -231,22 +231,31 @@ class SoundStream:
                 self._open_again()
         else:
             self._open_again()
-        same_time = _SAME_TIME.get(self._format, _ROUNDED)
-        following = None
-        for frame in self._container.decode(self._stream):
+        frames = self._container.decode(self._stream)
+        frame, following = next(frames, None), None
+        while frame is not None:
             if frame.layout.nb_channels != self.channels or frame.sample_rate != self.rate:
                 raise DecodeError("it is damaged: its rate or its channels change")
-            place = following
+            place, after = following, None
             if frame.pts is not None and not self._counted:
-                place = self._place(frame)
-                near = following
-                if near is None and grid is not None:
-                    near = grid[0] + round((place - grid[0]) / grid[1]) * grid[1]
-                if near is not None and abs(place - near) <= same_time * self.rate:
-                    place = near
+                if place is None and grid is not None:
+                    place = grid[0] + round((self._place(frame) - grid[0]) / grid[1]) * grid[1]
+                if not self._is_at(frame, place):
+                    after = next(frames, None)
+                    # FFmpeg's WebM once had a later time where Vorbis goes over to short frames.
+                    if place is None or not self._is_at(after, place + frame.samples):
+                        place = self._place(frame)
             found = _samples_of(frame)
             following = (place or 0) + len(found)
             yield place or 0, found
+            frame = after or next(frames, None)
+
+    def _is_at(self, frame: Any, place: int | None) -> bool:
+        """Return True where the time of a frame is that of a sample, as containers round times."""
+        if frame is None or frame.pts is None or place is None:
+            return False
+        seconds = _SAME_TIME.get(self._format, _ROUNDED)
+        return abs(self._place(frame) - place) <= seconds * self.rate
 
     def _place(self, frame: Any) -> int:
         """Return the number of the first sample of a frame by its time."""

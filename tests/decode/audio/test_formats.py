@@ -230,6 +230,23 @@ def test_windows_where_times_are_milliseconds(codec, container, rate, added):
         np.testing.assert_allclose(window, part, rtol=0, atol=tolerance)
 
 
+def test_a_time_that_is_off_alone_is_no_gap():
+    """As FFmpeg's WebM has it of the frame in which Vorbis goes over to short ones."""
+    data, file = by_ffmpeg(wave(1, 50_000, 2), 48_000, "flac", "matroska"), io.BytesIO()
+    with av.open(io.BytesIO(data)) as source, av.open(file, "w", "matroska") as target:
+        stream = target.add_stream_from_template(source.streams.audio[0])
+        packets = [packet for packet in source.demux(audio=0) if packet.size]
+        for number, packet in enumerate(packets):
+            packet.pts += 10 * (number == 2) + 96 * (number >= 6)  # ms, of which 96 are a frame
+            packet.stream = stream
+            target.mux(packet)
+    (_, samples), (_, whole) = all_of(data), all_of(file.getvalue())
+    frame = np.zeros((4608, 2))
+    expected = np.concatenate([samples[: 6 * 4608], frame, samples[6 * 4608 :]])
+    np.testing.assert_array_equal(whole, expected[: len(whole)])
+    assert len(packets) > 8 and len(whole) > len(samples)
+
+
 @pytest.mark.parametrize(
     "codec, container",
     [
