@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxaug._typing import Features, Values
 from jaxaug.decode import ColumnDecoder, Encoded
-from jaxaug.iterators.sources.protocol import Source
+from jaxaug.iterators.sources.protocol import Far, Source, Summarized
 from jaxaug.iterators.sources.stamps import stamps_of
 
 
@@ -112,6 +112,15 @@ class Renamed:
     ) -> dict[str, list[str]]:
         """Return the source's texts, see `Loader.texts`."""
         return self.source.texts(indices, names, missing)  # pyright: ignore
+
+    @property
+    def records_ahead(self) -> int:
+        """What the source says: from Python 3.12 on `isinstance` sees nothing of `__getattr__`."""
+        return self.source.records_ahead if isinstance(self.source, Far) else 0
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return what the source knows of all records, by the new names."""
+        return self._renamed(self.source.summary() if isinstance(self.source, Summarized) else {})
 
     def stamps(self, indices: np.ndarray) -> np.ndarray:
         """Return the source's stamps, see `Stamped`."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader
-from jaxaug.iterators import Blocks, Concat, InMemory, Subset
+from jaxaug.iterators import Blocks, Concat, InMemory, Renamed, Subset
 from jaxaug.iterators.loader.read_ahead import rest_of_runs
 from jaxaug.iterators.loader.reader import BatchPlan, RecordReader
 from jaxaug.iterators.loader.state import Cursor
@@ -203,3 +203,14 @@ def test_sources_of_far_ones_are_far(images):
     far = Distant(images, ahead=12)
     assert Subset(near, [1]).records_ahead == Concat([near, near]).records_ahead == 0
     assert Subset(far, [1]).records_ahead == Concat([near, far]).records_ahead == 12
+    assert Renamed(far).records_ahead == 12 and Renamed(near).records_ahead == 0
+    assert hasattr(Renamed, "records_ahead")  # Python 3.12 asks the class
+
+
+def test_what_is_known_of_all_records_has_the_new_names(images):
+    class Known(InMemory):
+        def summary(self):
+            return {"image": 5}
+
+    assert Renamed(Known(images), {"image": "left"}).summary() == {"left": 5}
+    assert Renamed(InMemory(images)).summary() == {}
