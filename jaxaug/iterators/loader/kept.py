@@ -16,11 +16,13 @@ from jaxaug.iterators.loader.decode import DecodedBatch
 from jaxaug.iterators.loader.reader import (
     NOTHING,
     PADDING,
+    BatchPlan,
     ReadBatch,
     ReadTogether,
     RecordReader,
 )
 from jaxaug.iterators.loader.rows import RowSchema
+from jaxaug.iterators.loader.state import BatchSpan, Cursor
 from jaxaug.sharding._assemble import RowLayout
 
 _UNKNOWN, KEPT, _BAD = range(3)  # what is known of a record
@@ -139,6 +141,34 @@ class KeepingReader(RecordReader):
 
     store: RecordStore
     replaces: bool
+
+    def _groups(
+        self, plan: BatchPlan, cursor: Cursor, first: int, count: int
+    ) -> Iterator[list[ReadBatch]]:
+        for group in super()._groups(plan, cursor, first, count):
+            yield group
+            tail = self._tail(plan, group[-1].span)
+            if tail is not None:
+                yield [tail]
+
+    def _tail(self, plan: BatchPlan, last: BatchSpan) -> ReadBatch | None:
+        """Return what an epoch drops behind a batch, if the next epoch has new records of it.
+
+        Else batches of that epoch would have to wait for them, one after the other.
+        """
+        after, start = last.after, last.start + last.rows
+        rows = self.length - start
+        ends = plan.ends_before(after.epoch)
+        if after.epoch == last.epoch or not rows or ends or self.with_replacement:
+            return None
+        tail, later = (
+            self._found(plan, [BatchSpan(epoch, start, rows, after)])[0]
+            for epoch in (last.epoch, after.epoch)
+        )
+        kept, bad = self.store.find(tail.indices)
+        known = kept | bad | np.isin(tail.indices, later.indices)  # which it drops, too, or padding
+        failed = tail.error is not None or later.error is not None
+        return None if failed or known.all() else tail._replace(dropped=True)
 
     def _read_each(self, groups: Iterable[list[ReadBatch]]) -> Generator[ReadBatch, None, None]:
         for group in groups:

@@ -11,7 +11,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -279,6 +279,9 @@ class Pipeline(Generic[T]):
 
     def _put(self, read: ReadBatch, pool: ThreadPoolExecutor) -> bool:
         """Start batches as there is room for them; return False when the consumer has stopped."""
+        if not read.cursors:  # what lies behind is read once its records are kept
+            wait([pool.submit(self._build, read)])
+            return not self._stopped
         launches = None
         if read.error is not None or read.is_kept:
             launches = _Launches(self._launch, read)

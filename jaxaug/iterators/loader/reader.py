@@ -77,6 +77,7 @@ class ReadBatch(NamedTuple):
       run: the cursors behind batches all rows of which are kept: positions and records are
         int64[k, r].
       bound: of the bucket of the batch, the same on all processes; None where all have one form.
+      dropped: it is the tail of an epoch, which is kept and given to nobody.
     """
 
     span: BatchSpan
@@ -89,6 +90,7 @@ class ReadBatch(NamedTuple):
     kept: Any = None
     run: tuple[Cursor, ...] = ()
     bound: float | None = None
+    dropped: bool = False
 
     @property
     def is_kept(self) -> bool:
@@ -97,7 +99,9 @@ class ReadBatch(NamedTuple):
 
     @property
     def cursors(self) -> tuple[Cursor, ...]:
-        """The cursor behind each batch."""
+        """The cursor behind each batch that the consumer gets."""
+        if self.dropped:
+            return ()
         return self.run or (self.span.after,)
 
 
@@ -310,22 +314,27 @@ class RecordReader(Reader):
             if plan.ends_before(epoch):
                 return
 
-            starts, rows = np.array([(span.start, span.rows) for span in spans]).T[..., None]
-            positions = np.where(plan.local < rows, starts + plan.local, PADDING)
-            indices = np.full(positions.shape, PADDING, np.int64)
-            real = positions != PADDING
-            error = None
-            try:
-                indices[real] = self._find_records(epoch, positions[real])
-            except Exception as failure:
-                if len(spans) > 1:  # one by one, as those before the failing one are good
-                    first = 1
-                    continue
-                error = failure
-            batches = list(map(ReadBatch, spans, positions, indices))
-            yield batches if error is None else [batches[0]._replace(error=error)]
+            batches = self._found(plan, spans)
+            if batches[0].error is not None and len(spans) > 1:
+                first = 1  # one by one, as those before the failing one are good
+                continue
+            yield batches
             cursor = spans[-1].after
             first = count
+
+    def _found(self, plan: BatchPlan, spans: Sequence[BatchSpan]) -> list[ReadBatch]:
+        """Return batches of one epoch with their records, or each with an error."""
+        starts, rows = np.array([(span.start, span.rows) for span in spans]).T[..., None]
+        positions = np.where(plan.local < rows, starts + plan.local, PADDING)
+        indices = np.full(positions.shape, PADDING, np.int64)
+        real = positions != PADDING
+        error = None
+        try:
+            indices[real] = self._find_records(spans[0].epoch, positions[real])
+        except Exception as failure:
+            error = failure
+        batches = map(ReadBatch, spans, positions, indices)
+        return [batch._replace(error=error) for batch in batches]
 
     def _with_runs(
         self, groups: Iterator[list[ReadBatch]], plan: BatchPlan, ahead: int

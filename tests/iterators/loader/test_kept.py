@@ -317,17 +317,55 @@ def test_a_record_that_must_be_read_is_looked_for_no_oftener_than_its_batch(keep
     assert sum(asked) < 10 * len(source)
 
 
-def test_a_dropped_tail_is_read_when_its_turn_comes():
-    source = Counted(jpegs(N))
-    with Loader(source, 8, sharding=devices(1), keep="device") as loader:
-        for _ in range(6):
-            for _ in loader:
-                pass
-        assert loader.stats["kept_records"] == N
+@pytest.mark.parametrize("kind", [Counted, Distant])
+@pytest.mark.parametrize("keep", ["device", "host"], indirect=True)
+@pytest.mark.filterwarnings("ignore:.*could not be decoded")
+def test_a_dropped_tail_is_read_behind_its_epoch(keep, kind):
+    source = kind(broken(jpegs(N)))
+    options = {"decode": Image(canvas=(40, 56)), "on_error": "mask", "max_bad": None, "seed": 1}
+    with Loader(source, 8, sharding=devices(1), keep=keep, **options) as loader:
+        source.reads.clear()
+        seen = [[np.asarray(batch["index"]) for batch in loader] for _ in range(2)]
+        assert len(seen[0]) == len(seen[1]) == 2
+        assert set(source.reads) == set(range(N))
+        if kind is Counted:  # the other has asked for those of the next batches meanwhile
+            assert set(source.reads.values()) == {1}
         source.reads.clear()
         for _ in loader:
             pass
-        assert not source.reads
+        assert not source.reads and loader.stats["batches"] == 6
+        assert loader.stats["kept_records"] == N - len(BAD)
+
+
+@pytest.mark.parametrize("options", [{"shuffle": False}, {"shuffle": True, "epochs": 1}])
+def test_a_tail_that_nobody_gets_is_not_read(options):
+    source = Counted(jpegs(N))
+    decode = Image(canvas=(40, 56))
+    options = {"decode": decode, "sharding": devices(1), "keep": "device", **options}
+    with Loader(source, 8, **options) as loader:
+        source.reads.clear()
+        for _ in loader.steps(2 if "epochs" in options else 4):
+            pass
+    assert len(source.reads) == 16
+
+
+def test_an_error_of_a_dropped_tail_is_raised_when_its_turn_comes():
+    orders = [Shuffled(10, seed=0).records(epoch, np.arange(10)) for epoch in range(4)]
+    images = jpegs(10)
+    bad = int(orders[0][-1])
+    images[bad] = b"no image"
+    expected = [bad in order[:8] for order in orders]
+    assert not expected[0] and any(expected)
+
+    raised = []
+    with Loader(InMemory(images), 8, sharding=devices(1), seed=0, keep="device") as loader:
+        for _ in orders:
+            try:
+                next(loader)
+                raised.append(False)
+            except DecodeError as error:
+                raised.append(error.index == bad)
+    assert raised == expected
 
 
 def test_a_batch_with_a_bad_record_fails_in_each_epoch():
