@@ -2,8 +2,8 @@
 packets.
 """
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,11 @@ _COUNTED = ("wmav1", "wmav2", "wmapro", "wmalossless", "wmavoice")
 _RAW_COUNTED = ("ac3", "eac3", "amr")
 _MAX_PLANES = 7  # behind more of them PyAV takes what lies there for another one, and crashes
 _LOOKED_AT = 4  # frames, whose length is that of all but the first
-# Seconds within which packets follow each other: Matroska rounds to 1 ms, and of the frames that
-# share a packet of MPEG-PS one may have the time of its neighbor.
-_SAME_TIME = {"mpeg": 0.05}
+# Seconds within which packets follow each other, by container and codec: Matroska rounds to 1 ms,
+# of the frames that share a packet of MPEG-PS one may have the time of its neighbor, and FFmpeg
+# once wrote Vorbis to WebM with times that are 10 or 20 ms late for long frames, or for those
+# before short ones.
+_SAME_TIME = {"mpeg": 0.05, "vorbis": 0.05}
 _ROUNDED = 0.003
 _SCALES = {"u8": 2.0**-7, "s16": 2.0**-15, "s32": 2.0**-31, "s64": 2.0**-63}
 
@@ -91,6 +93,7 @@ class SoundStream:
         # FFmpeg's times are from 0 up to the first position that Ogg tells, and go on from there.
         self._joined = codec == "flac" and self._format == "ogg"
         self._counted = self._joined or codec in _COUNTED or self._format in _RAW_COUNTED
+        self._same_time = _SAME_TIME.get(self._format) or _SAME_TIME.get(codec, _ROUNDED)
 
     def _open(self) -> None:
         try:
@@ -224,15 +227,15 @@ class SoundStream:
         sought = seconds > 0 and not whole
         grid = self._grid if sought else None
         if sought:
-            place = round((self.first + seconds) / self._step)
-            try:
-                self._container.seek(place, stream=self._stream, backward=True)
-            except self._failures:  # FLAC's finds no frame near the end
-                self._open_again()
+            self._seek(seconds)
         else:
             self._open_again()
         frames = self._container.decode(self._stream)
-        frame, following = next(frames, None), None
+        following = None
+        if sought and self._same_time > _ROUNDED:
+            begin = [*islice(frames, _LOOKED_AT)]
+            following, frames = self._beginning(begin), chain(begin, frames)
+        frame = next(frames, None)
         while frame is not None:
             if frame.layout.nb_channels != self.channels or frame.sample_rate != self.rate:
                 raise DecodeError("it is damaged: its rate or its channels change")
@@ -242,7 +245,7 @@ class SoundStream:
                     place = grid[0] + round((self._place(frame) - grid[0]) / grid[1]) * grid[1]
                 if not self._is_at(frame, place):
                     after = next(frames, None)
-                    # FFmpeg's WebM once had a later time where Vorbis goes over to short frames.
+                    # What was made of Vorbis may have its late times, too, one at a time.
                     if place is None or not self._is_at(after, place + frame.samples):
                         place = self._place(frame)
             found = _samples_of(frame)
@@ -250,12 +253,28 @@ class SoundStream:
             yield place or 0, found
             frame = after or next(frames, None)
 
+    def _seek(self, seconds: float) -> None:
+        """Go to a packet at or before a time of the sound."""
+        place = round((self.first + seconds) / self._step)
+        try:
+            self._container.seek(place, stream=self._stream, backward=True)
+        except self._failures:  # FLAC's finds no frame near the end
+            self._open_again()
+
+    def _beginning(self, frames: Sequence[Any]) -> int | None:
+        """Return the number of the first sample of frames by the times of most of them."""
+        behind, found = 0, []
+        for frame in frames:
+            if frame.pts is not None:
+                found.append(self._place(frame) - behind)
+            behind += frame.samples
+        return sorted(found)[len(found) // 2] if found else None
+
     def _is_at(self, frame: Any, place: int | None) -> bool:
         """Return True where the time of a frame is that of a sample, as containers round times."""
         if frame is None or frame.pts is None or place is None:
             return False
-        seconds = _SAME_TIME.get(self._format, _ROUNDED)
-        return abs(self._place(frame) - place) <= seconds * self.rate
+        return abs(self._place(frame) - place) <= self._same_time * self.rate
 
     def _place(self, frame: Any) -> int:
         """Return the number of the first sample of a frame by its time."""

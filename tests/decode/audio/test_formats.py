@@ -230,21 +230,44 @@ def test_windows_where_times_are_milliseconds(codec, container, rate, added):
         np.testing.assert_allclose(window, part, rtol=0, atol=tolerance)
 
 
-def test_a_time_that_is_off_alone_is_no_gap():
-    """As FFmpeg's WebM has it of the frame in which Vorbis goes over to short ones."""
-    data, file = by_ffmpeg(wave(1, 50_000, 2), 48_000, "flac", "matroska"), io.BytesIO()
-    with av.open(io.BytesIO(data)) as source, av.open(file, "w", "matroska") as target:
-        stream = target.add_stream_from_template(source.streams.audio[0])
-        packets = [packet for packet in source.demux(audio=0) if packet.size]
+def with_later_times(data, container, later):
+    """Return a file whose packet k has a time that is later(k) ms later, in Matroska."""
+    file = io.BytesIO()
+    with (
+        av.open(io.BytesIO(data), format=container) as source,
+        av.open(file, "w", "matroska") as to,
+    ):
+        stream = to.add_stream_from_template(source.streams.audio[0])
+        packets = [each for each in source.demux(audio=0) if each.size and each.pts is not None]
         for number, packet in enumerate(packets):
-            packet.pts += 10 * (number == 2) + 96 * (number >= 6)  # ms, of which 96 are a frame
+            packet.pts += round(later(number) / 1000 / packet.time_base)
             packet.stream = stream
-            target.mux(packet)
-    (_, samples), (_, whole) = all_of(data), all_of(file.getvalue())
-    frame = np.zeros((4608, 2))
-    expected = np.concatenate([samples[: 6 * 4608], frame, samples[6 * 4608 :]])
+            to.mux(packet)
+    return file.getvalue(), len(packets)
+
+
+def test_a_time_that_is_off_alone_is_no_gap():
+    """As it comes of what FFmpeg took for the times of Vorbis."""
+    data = by_ffmpeg(wave(1, 50_000, 2), 48_000, "flac", "matroska")
+    # 96 ms are a frame.
+    other, count = with_later_times(data, "matroska", lambda k: 10 * (k == 2) + 96 * (k >= 6))
+    (_, samples), (_, whole) = all_of(data), all_of(other)
+    gap = np.zeros((4608, 2))
+    expected = np.concatenate([samples[: 6 * 4608], gap, samples[6 * 4608 :]])
     np.testing.assert_array_equal(whole, expected[: len(whole)])
-    assert len(packets) > 8 and len(whole) > len(samples)
+    assert count > 8 and len(whole) > len(samples)
+
+
+def test_late_times_of_vorbis_are_no_gaps():
+    """As FFmpeg once wrote them to WebM: for some frames in a row, 20 ms."""
+    data = encoded("vorbis", wave(1, 48_000, 1), 48_000)
+    whole, late = (
+        all_of(with_later_times(data, "ogg", later)[0])[1]
+        for later in (lambda k: 0, lambda k: 20 * (k % 12 > 7))
+    )
+    count = min(len(whole), len(late))
+    np.testing.assert_array_equal(late[:count], whole[:count])
+    assert count > 40_000 and not late[count:].any()
 
 
 @pytest.mark.parametrize(
