@@ -227,6 +227,13 @@ def test_a_chain_over_frames_and_clips(folder):
     assert_same(other, found)
 
 
+def test_sample_shows_the_first_frame_of_a_part(listed):
+    one = {"decode": Video(frames=2), "sharding": one_device()}
+    with Loader(listed("a.mp4 0 7 9", spans="frames"), 1, **one) as loader:
+        found = loader.sample(0)["original"]
+    np.testing.assert_array_equal(found, decode_video(kind("variable rate"), frames=[7])[0])
+
+
 def test_sample_shows_the_first_frame(folder):
     with Loader(VideoFolder(folder), 4, decode=Video(frames=2), sharding=one_device()) as loader:
         sample = loader.sample(0)
