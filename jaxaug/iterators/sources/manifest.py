@@ -187,7 +187,7 @@ def _item(line: dict[str, Any], place: str, known: Mapping[str, dict[str, Any]])
             )
         return _of_cut({**line, "recording": recording, "supervisions": [line]}, place)
     if "sources" in line and "sampling_rate" in line:
-        whole = {"id": line.get("id"), "start": 0, "recording": line}
+        whole = {"id": line.get("id"), "duration": line.get("duration"), "recording": line}
         return _of_cut(whole, place)
     kind = line.get("type", f"an object with {sorted(line)[:6]}")
     raise SourceError(

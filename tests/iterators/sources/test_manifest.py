@@ -122,7 +122,7 @@ def test_supervisions_and_recordings(root):
     source = iterators.Manifest(path, recordings=recordings, label="text")
     assert source.classes == ("no", "on") and source.labels.tolist() == [0, 1]
     assert source.durations.tolist() == [2.0, 0.5]
-    assert len(iterators.Manifest(recordings)) == 2
+    assert iterators.Manifest(recordings).durations.tolist() == [4.0, 2.0]
     assert iterators.Manifest(recordings).fingerprint() != source.fingerprint()
     with pytest.raises(SourceError, match=r"recording 'a', which is not known: give Manifest\("):
         iterators.Manifest(path)
