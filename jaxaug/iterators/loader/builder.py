@@ -2,6 +2,7 @@
 
 import functools
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -39,6 +40,20 @@ class BuiltBatch(NamedTuple):
     seconds: dict[str, float]
 
 
+class DroppedTail(NamedTuple):
+    """What is told of the tail of an epoch that was decoded, and that nobody gets.
+
+    Attributes:
+      epoch: whose tail it is.
+      counts: what decoders count.
+      warnings: as those of a `BuiltBatch`.
+    """
+
+    epoch: int
+    counts: dict[str, int]
+    warnings: list[tuple[int, Warning]]
+
+
 class BatchForm(NamedTuple):
     """A form that batches have.
 
@@ -61,6 +76,9 @@ class BatchBuilder:
       layout: the places of the rows.
       seed: of the keys.
       on_error: "raise", "mask" or "replace".
+
+    Attributes:
+      tails: that were decoded, and that the consumer has not heard of yet.
     """
 
     def __init__(
@@ -78,6 +96,7 @@ class BatchBuilder:
         self._forms = forms
         self._layout = layout
         self._on_error = on_error
+        self.tails: deque[DroppedTail] = deque()
         self._split = layout.split
         self._seed = jax.device_put(np.array(split_words(seed), np.uint32), layout.replicated)
 
@@ -178,6 +197,8 @@ class KeepingBuilder(BatchBuilder):
             bad = bad + decoded.bad
             counts = decoded.counts
             warnings = decoded.warnings
+        if read.dropped:
+            self.tails.append(DroppedTail(read.span.epoch, counts, warnings))
 
         decoded_at = time.perf_counter()
         valid, _ = self._store.find(indices)

@@ -182,6 +182,7 @@ class Consumer:
         if error is not None:
             raise self._error_to_raise(error)
 
+        self._tell_tails(pending.epoch)
         for index, warning in batch.warnings:
             self._warn(index, warning)
         self._resources.take()
@@ -191,6 +192,15 @@ class Consumer:
         self.stats.delivered(batch.counts, batch.bad, batch.seconds)
         self.stats.handed(self._pipeline().when_ready(batch.done))
         return batch.arrays
+
+    def _tell_tails(self, epoch: int) -> None:
+        """Count what was decoded of the tails before `epoch`, and warn of it."""
+        tails = self._builder.tails
+        while tails and tails[0].epoch < epoch:
+            tail = tails.popleft()
+            self.stats.count(tail.counts)
+            for index, warning in tail.warnings:
+                self._warn(index, warning)
 
     def _warn(self, index: int, warning: Warning) -> None:
         """Warn of a record, once for each kind of warning."""

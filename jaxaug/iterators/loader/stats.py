@@ -91,11 +91,16 @@ class Stats:
         """Count a batch, its bad records, and the time that the stages were at work on it."""
         with self._lock:
             self._counts["batches"] += 1
-            for name, increment in counts.items():
-                self._counts[name] += increment
+            self.count(counts)
             for stage, increment in seconds.items():
                 self._seconds[stage] += increment
         self.add_bad(bad)
+
+    def count(self, counts: dict[str, int]) -> None:
+        """Add to the counters."""
+        with self._lock:
+            for name, increment in counts.items():
+                self._counts[name] += increment
 
     def add_bad(self, records: list[dict[str, Any]]) -> None:
         """Count records that could not be decoded, and remember the names of the first thousand."""

@@ -18,7 +18,7 @@ import pytest
 import jaxaug
 from jaxaug import Loader, augment
 from jaxaug.decode import ColumnDecoder, Image, Ragged, Tokenized, Video, decode_image
-from jaxaug.errors import DecodeError
+from jaxaug.errors import DecodeError, PrecisionWarning
 from jaxaug.iterators import (
     Arrays,
     Concat,
@@ -335,6 +335,18 @@ def test_a_dropped_tail_is_read_behind_its_epoch(keep, kind):
             pass
         assert not source.reads and loader.stats["batches"] == 6
         assert loader.stats["kept_records"] == N - len(BAD)
+
+
+def test_what_is_told_of_a_dropped_tail_is_told_in_the_next_epoch():
+    deep = int(Shuffled(10, seed=0).records(0, np.arange(10))[-1])
+    images = jpegs(10)
+    images[deep] = encode(np.full((40, 56), 40_000, np.uint16), "PNG")
+    options = {"decode": Image(canvas=(20, 28)), "seed": 0, "sharding": devices(1)}
+    with Loader(InMemory(images), 8, **options, keep="device") as loader:
+        next(loader)
+        with pytest.warns(PrecisionWarning, match=f"record {deep} has 16 bits"):
+            next(loader)
+        assert loader.stats["shrunk"] == 10
 
 
 @pytest.mark.parametrize("options", [{"shuffle": False}, {"shuffle": True, "epochs": 1}])
