@@ -191,7 +191,7 @@ class KeepingReader(RecordReader):
 
     def _have_all(self, group: list[ReadBatch]) -> np.ndarray:
         """Return the batches that calls can make at once, as all rows are kept: bool[k]."""
-        if any(batch.error is not None for batch in group):
+        if any(batch.error is not None or batch.dropped for batch in group):
             return np.zeros(len(group), bool)
         has = self.store.has_for_run(np.stack([batch.indices for batch in group]))
         return np.logical_and.reduce(has, axis=1)

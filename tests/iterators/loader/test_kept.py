@@ -44,7 +44,10 @@ from jaxaug.iterators.loader import (
     tiles,
 )
 from jaxaug.iterators.loader.device_places import RecordPlaces, plan_moves
+from jaxaug.iterators.loader.read_ahead import Keeper
+from jaxaug.iterators.loader.reader import NOTHING, ReadTogether
 from jaxaug.iterators.loader.row_slots import RowSlots, used_parts
+from jaxaug.iterators.loader.state import BatchSpan, Cursor
 from jaxaug.sharding import batch_sharding
 from jaxaug.sharding._assemble import RowLayout
 from jaxaug.sharding._mesh import local_row_ranges
@@ -359,6 +362,18 @@ def test_a_tail_that_nobody_gets_is_not_read(options):
         for _ in loader.steps(2 if "epochs" in options else 4):
             pass
     assert len(source.reads) == 16
+
+
+def test_a_dropped_tail_that_is_kept_meanwhile_is_given_to_nobody():
+    with Loader(Distant(jpegs(12)), 8, sharding=devices(1), keep="host") as loader:
+        for _ in loader.steps(2):
+            pass
+        reader: Any = loader._plan.reader
+        first = loader._plan.batches._replace(local=np.arange(4))  # of two processes
+        [tail] = reader._found(first, [BatchSpan(0, 8, 4, Cursor(1, 0))])
+        together = ReadTogether([tail._replace(dropped=True)], NOTHING, Keeper())
+        [read] = reader._read_together(together)
+        assert read.is_kept and not read.cursors
 
 
 def test_an_error_of_a_dropped_tail_is_raised_when_its_turn_comes():
