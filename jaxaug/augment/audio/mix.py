@@ -26,7 +26,8 @@ class MixUp(GroupOp):
     For `Loader(batch_transform=...)`: samples 2k and 2k + 1 of the global batch are partners, of
     waveforms or of features. Each has its own weight, drawn from Beta(alpha, alpha). Where the
     partner is not "valid", and where the coin of `p` says no, nothing is mixed. An "audio_length"
-    becomes that of the longer one. Images beside the sounds stay as they are.
+    becomes that of the longer one. Of several clips each is blended with the partner's clip of its
+    number, by one weight. Images beside the sounds stay as they are.
 
     Args:
       num_classes, alpha, p: see `augment.MixUp`; so are soft labels.
@@ -59,12 +60,15 @@ class MixUp(GroupOp):
         """Blend sounds and labels."""
         mixed = dict(with_soft_labels(self, group))
         weight = jnp.where(group["valid"][::-1], params, 1.0) if "valid" in group else params
+
+        def share_of(own: Array) -> Array:
+            return weight.reshape(2, *(1 for _ in own.shape[1:]))
+
         for name in ("audio", "label"):
             if name in mixed:
-                own = mixed[name]
-                share = weight.reshape(2, *(1 for _ in own.shape[1:]))
+                own, share = mixed[name], share_of(mixed[name])
                 mixed[name] = (share * own + (1 - share) * own[::-1]).astype(own.dtype)
         if "audio_length" in group:
-            longer = jnp.broadcast_to(group["audio_length"].max(), (2,))
-            mixed["audio_length"] = jnp.where(weight < 1, longer, group["audio_length"])
+            lengths = group["audio_length"]
+            mixed["audio_length"] = jnp.where(share_of(lengths) < 1, lengths.max(0), lengths)
         return mixed

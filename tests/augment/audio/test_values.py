@@ -329,6 +329,17 @@ def test_sounds_and_labels_are_mixed_by_one_weight():
         audio.MixUp(3)(KEY, {"image": jnp.zeros((2, 8, 8, 3))})
 
 
+def test_each_of_several_clips_is_mixed_with_its_partners():
+    clips = np.random.default_rng(0).normal(size=(2, 3, 40)).astype(np.float32)
+    group = {"audio": clips, "audio_length": np.array([[40, 10, 5], [30, 20, 0]])}
+    mixed = audio.MixUp()(KEY, group)
+    weights = (np.asarray(mixed["audio"]) - clips[::-1])[:, 0, 0] / (clips - clips[::-1])[:, 0, 0]
+    share = weights[:, None, None]
+    np.testing.assert_allclose(mixed["audio"], share * clips + (1 - share) * clips[::-1], atol=1e-6)
+    assert (weights < 1).all()
+    np.testing.assert_array_equal(mixed["audio_length"], [[40, 20, 5], [40, 20, 5]])
+
+
 def test_chains_of_groups_take_sounds():
     chain = augment.GroupCompose([audio.MixUp(), audio.LogMel(n_mels=20)])
     group = {"audio": jnp.stack([jnp.asarray(WAVE), 2 * WAVE])}
