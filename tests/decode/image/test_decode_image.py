@@ -680,6 +680,20 @@ def test_damaged_image_data_costs_pixels_not_the_image():
         np.testing.assert_array_equal(result[:64], decode_image(file)[:64])
 
 
+def test_a_decode_that_ends_early_leaves_nothing_of_the_image_before():
+    """libjpeg-turbo warns of the rubbish, then gives up at a table, before it has written a row."""
+    file = JPEGS["progressive"]
+    table = file.index(b"\xff\xc4", file.index(b"\xff\xda"))
+    file = file[:table] + bytes(8) + file[table : table + 4] + b"\x7f" + file[table + 5 :]
+    encoded = Encoded.from_bytes([file])
+    header = read_headers(encoded).row(0)
+    rows = [np.full((header.height, header.width, 3), level, np.uint8) for level in (0, 255)]
+    for row in rows:
+        decode_into(encoded.view(0), header, row.shape[:2], row)
+    np.testing.assert_array_equal(*rows)
+    np.testing.assert_array_equal(rows[0], decode_image(file))
+
+
 @pytest.mark.parametrize("name", ["4:2:0", "progressive", "CMYK", "gray", "sparse chroma"])
 def test_rubbish_between_segments_changes_nothing(name):
     odd = insert(JPEGS[name], b"rubbish")

@@ -80,11 +80,17 @@ def decode_jpeg(
 
     height, width = scaled_sides(header, scale)
     colors = "RGB" if channels == 3 else "GRAY"
-    options = {"min_height": height, "min_width": width, "buffer": buffer, "strict": False}
+    sides = {"min_height": height, "min_width": width}
 
     def decode(data: memoryview | bytes) -> np.ndarray:
+        with contextlib.suppress(ValueError):
+            return simplejpeg.decode_jpeg(data, colors, buffer=buffer, strict=True, **sides)
+
+        # Errors behind a warning are taken for warnings, and end the decode before all is written.
+        cleared = np.zeros((height, width, channels), np.uint8) if buffer is None else buffer
+        cleared[...] = 0
         try:
-            return simplejpeg.decode_jpeg(data, colors, **options)
+            return simplejpeg.decode_jpeg(data, colors, buffer=cleared, strict=False, **sides)
         except ValueError as error:
             raise DecodeError(f"libjpeg-turbo: {error}") from error
 
