@@ -150,7 +150,7 @@ WRONG = {
     "duration": ({"audio_filepath": "a.wav", "duration": 0}, "'duration' must be above 0"),
     "infinite": ({"audio_filepath": "a.wav", "offset": math.inf}, "'offset' must be seconds"),
     "endless": ({"audio_filepath": "a.wav", "duration": math.inf}, "'duration' must be seconds"),
-    "nul": ({"audio_filepath": "a\0.wav"}, "its path has a byte of 0"),
+    "nul": ({"audio_filepath": "a\0.wav"}, "a path must have no byte of 0"),
     "url": ({"audio_filepath": "s3://b/a.wav"}, "'s3://b/a.wav' must be a path on this machine"),
     "paths": ({"audio_filepath": ["a", "b"]}, "must be one path"),
     "tarred": ({"audio_filepath": "a", "shard_id": 3}, "member of shard 3: read the tars"),

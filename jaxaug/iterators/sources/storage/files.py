@@ -120,7 +120,7 @@ def local_path(path: PathLike) -> str:
     """Return the absolute path of a local file, "~" expanded.
 
     Raises:
-      SourceError: it is a URL.
+      SourceError: it is a URL, or has a NUL.
     """
     name = os.path.expanduser(path)
     check_local(name)
@@ -128,12 +128,15 @@ def local_path(path: PathLike) -> str:
 
 
 def check_local(path: str, where: str = "") -> None:
-    """Raise SourceError if a path is a URL; `where` it was found leads the message."""
+    """Raise SourceError if a path is a URL or has a NUL; `where` it was found leads the message."""
+    place = where and f"{where}: "
     if is_remote(path):
         raise SourceError(
-            f"{where and where + ': '}{hide_secrets(path)!r} must be a path on this machine: URLs "
+            f"{place}{hide_secrets(path)!r} must be a path on this machine: URLs "
             "are read by WebDataset, TFRecord, Parquet, MDS and LitData alone."
         )
+    if "\0" in path:  # at which the system would end it, and open another file
+        raise SourceError(f"{place}a path must have no byte of 0, got {path!r}: correct it.")
 
 
 def is_remote(path: str) -> bool:

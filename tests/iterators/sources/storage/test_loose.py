@@ -428,6 +428,7 @@ def test_a_list_without_labels_and_absolute_paths(tmp_path):
     [
         ("", None, "names no files: expected lines of `path label`"),
         ("a.jpg 1\ngs://b/a.jpg 1", None, "line 2: 'gs://b/a.jpg' must be a path on this machine"),
+        ("a.jpg 1\na.jpg\0b 1", None, r"line 2: a path must have no byte of 0, got 'a.jpg\\x00b'"),
         (
             "a.jpg 1\n\n \nb c.jpg 1\n",
             None,
