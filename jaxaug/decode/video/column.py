@@ -244,10 +244,11 @@ class Video(ColumnDecoder):
     def original(self, values: Values) -> np.ndarray:
         """Return the first frame of one record."""
         assert isinstance(values, Encoded)
-        data = values.view(0)
-        with VideoFile(data, self.max_pixels) as video:
-            part = _part(video.table.seconds, values.span, 0)
-        return decode_video(data, frames=[part.begin], max_pixels=self.max_pixels)[0]
+        data, begin = values.view(0), 0
+        if values.span is not None:
+            with VideoFile(data, self.max_pixels) as video:
+                begin = _part(video.table.seconds, values.span, 0).begin
+        return decode_video(data, frames=[begin], max_pixels=self.max_pixels)[0]
 
 
 def _takes_engines(backend: str, codecs: Sequence[str]) -> bool:

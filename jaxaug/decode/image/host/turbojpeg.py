@@ -87,7 +87,7 @@ def decode_jpeg(
             return simplejpeg.decode_jpeg(data, colors, buffer=buffer, strict=True, **sides)
 
         # Errors behind a warning are taken for warnings, and end the decode before all is written.
-        cleared = np.zeros((height, width, channels), np.uint8) if buffer is None else buffer
+        cleared = np.empty((height, width, channels), np.uint8) if buffer is None else buffer
         cleared[...] = 0
         try:
             return simplejpeg.decode_jpeg(data, colors, buffer=cleared, strict=False, **sides)
