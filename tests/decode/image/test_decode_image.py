@@ -680,11 +680,17 @@ def test_damaged_image_data_costs_pixels_not_the_image():
         np.testing.assert_array_equal(result[:64], decode_image(file)[:64])
 
 
-def test_a_decode_that_ends_early_leaves_nothing_of_the_image_before():
-    """libjpeg-turbo warns of the rubbish, then gives up at a table, before it has written a row."""
+def damaged_behind_its_first_scan() -> tuple[bytes, int]:
+    """A progressive JPEG and where its first scan ends: libjpeg-turbo warns of the rubbish there,
+    then gives up at a table, before it has written a row.
+    """
     file = JPEGS["progressive"]
     table = file.index(b"\xff\xc4", file.index(b"\xff\xda"))
-    file = file[:table] + bytes(8) + file[table : table + 4] + b"\x7f" + file[table + 5 :]
+    return file[:table] + bytes(8) + file[table : table + 4] + b"\x7f" + file[table + 5 :], table
+
+
+def test_a_decode_that_ends_early_leaves_nothing_of_the_image_before():
+    file, _ = damaged_behind_its_first_scan()
     encoded = Encoded.from_bytes([file])
     header = read_headers(encoded).row(0)
     rows = [np.full((header.height, header.width, 3), level, np.uint8) for level in (0, 255)]
@@ -692,6 +698,15 @@ def test_a_decode_that_ends_early_leaves_nothing_of_the_image_before():
         decode_into(encoded.view(0), header, row.shape[:2], row)
     np.testing.assert_array_equal(*rows)
     np.testing.assert_array_equal(rows[0], decode_image(file))
+
+
+def test_a_progressive_jpeg_shows_the_scan_before_its_damage():
+    """Pillow refuses it; it is no black image that counts as valid."""
+    file, end = damaged_behind_its_first_scan()
+    with pytest.raises(OSError):
+        Image.open(io.BytesIO(file)).load()
+    expected = Image.open(io.BytesIO(file[:end] + b"\xff\xd9"))
+    np.testing.assert_array_equal(decode_image(file), np.asarray(expected))
 
 
 @pytest.mark.parametrize("name", ["4:2:0", "progressive", "CMYK", "gray", "sparse chroma"])

@@ -89,8 +89,16 @@ def decode_jpeg(
         # Errors behind a warning are taken for warnings, and end the decode before all is written.
         cleared = np.empty((height, width, channels), np.uint8) if buffer is None else buffer
         cleared[...] = 0
+        pixels = decode_despite_warnings(data, cleared)
+        if not pixels.any():  # all black, or nothing was written, which leaves white as it is
+            white = np.full((height, width, channels), 255, np.uint8)
+            if decode_despite_warnings(data, white).all():
+                raise DecodeError("libjpeg-turbo: an error before the first row")
+        return pixels
+
+    def decode_despite_warnings(data: memoryview | bytes, buffer: np.ndarray) -> np.ndarray:
         try:
-            return simplejpeg.decode_jpeg(data, colors, buffer=cleared, strict=False, **sides)
+            return simplejpeg.decode_jpeg(data, colors, buffer=buffer, strict=False, **sides)
         except ValueError as error:
             raise DecodeError(f"libjpeg-turbo: {error}") from error
 
