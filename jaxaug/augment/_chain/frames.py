@@ -36,8 +36,8 @@ class Frames:
       has a row for each frame of each clip, before and after: "mask" [T, H, W], "masks" [T, n, H,
       W], "boxes" [T, n, 4] and what they have beside them, such as "box_labels" or "labels" [T, n],
       "keypoints" [T, n, 2], and what `Compose(targets=)` names. "size" is int32[2] for all frames;
-      after draws for each frame it is int32[T, 2], of several clips [clips, ..., 2]. Other entries
-      are kept.
+      after draws for each frame, and behind such, it is int32[T, 2], of several clips [clips, ...,
+      2]. Other entries are kept.
 
     Raises:
       ValueError: for anything but frames (t, h, w, channels), for an entry without a row for each
@@ -82,7 +82,7 @@ class Frames:
     def _clip(self, key: Key, rows: Sample, shared: Sample) -> Sample:
         """Return what one clip has of its own, from its entries with a row for each frame."""
         chain = self._chain
-        if "size" in rows:
+        if jnp.ndim(rows.get("size", 0)) == 1:  # of a clip, not of each frame
             shared = {**shared, "size": rows["size"]}
             rows = {name: row for name, row in rows.items() if name != "size"}
         if self.per_frame:
@@ -96,7 +96,7 @@ class Frames:
         result = jax.vmap(lambda row: _with_shared(chain.apply(drawn, {**shared, **row}), shared))(
             rows
         )
-        if "size" in result:
+        if "size" in result and "size" not in rows:
             result["size"] = result["size"][0]
         return result
 
@@ -105,8 +105,8 @@ class Frames:
         chain = self._chain
         kinds = Targets(added=chain.targets).kinds(given)
         rows, shared = split_frames(given, {"image", *kinds, *self.entries})
-        if rows["image"].ndim == 5 and jnp.ndim(shared.get("size", 0)) == 2:
-            rows["size"] = jnp.asarray(shared.pop("size"))  # of each clip, as another has left it
+        if jnp.ndim(shared.get("size", 0)) > 1:  # of each clip or frame, as another has left it
+            rows["size"] = jnp.asarray(shared.pop("size"))
         return rows, shared
 
 

@@ -262,3 +262,17 @@ def test_clips_pass_one_chain_after_another():
     np.testing.assert_array_equal(found["size"], [[5, 6]] * 2)
     expected = clips[:, :, 4::-1, 5::-1]
     np.testing.assert_array_equal(found["video"][:, :, :5, :6], expected)
+
+
+@pytest.mark.parametrize("clips", [(), (2,)])
+@pytest.mark.parametrize("per_frame", [False, True])
+def test_a_chain_behind_draws_for_each_frame_keeps_to_the_size_of_each(per_frame, clips):
+    mirror = A.Frames(A.RandomHorizontalFlip(1.0), per_frame)
+    sizes = np.broadcast_to(np.int32([[18, 25], [20, 28], [7, 9]]), (*clips, COUNT, 2))
+    frames = np.broadcast_to(FRAMES, (*clips, *FRAMES.shape))
+    found = jax.jit(mirror)(KEY, {"video": frames, "size": sizes})
+    np.testing.assert_array_equal(found["size"], sizes)
+    for place in np.ndindex(*clips, COUNT):
+        height, width = sizes[place]
+        expected = frames[place][:height, :width][:, ::-1]
+        np.testing.assert_array_equal(found["video"][place][:height, :width], expected)
