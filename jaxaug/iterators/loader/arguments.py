@@ -270,7 +270,7 @@ def check_groups(batch_transform: Transform | None, ranges: Sequence[RowRange]) 
 
 
 def check_names(names: Collection[str], decoders: Mapping[str, ColumnDecoder]) -> None:
-    """Refuse columns with the names of a batch's own entries, and two that make the same ones.
+    """Refuse columns with the names of a batch's own entries, and those that would share others.
 
     Args:
       names: of the columns.
@@ -286,6 +286,12 @@ def check_names(names: Collection[str], decoders: Mapping[str, ColumnDecoder]) -
                 f" iterators.Renamed(source, {{{name!r}: 'second'}})."
             )
         made_by |= dict.fromkeys(made, name)
+    if "image" in names and made_by.get("size", "image") != "image":
+        raise ValueError(
+            f"`source` must not have an 'image' without a size beside {made_by['size']!r}, whose "
+            "'size' transforms would take for that of the image: rename it, as by "
+            "iterators.Renamed(source, {'image': 'picture'})."
+        )
     own = {*_RESERVED, *made_by}
     taken = sorted(own & set(names))
     if taken:

@@ -125,6 +125,19 @@ def test_an_image_beside_a_video_needs_sizes_of_its_own():
         assert {"size", "poster_size"} < set(next(loader))
 
 
+def test_an_array_beside_a_video_does_not_get_its_size():
+    class Pictures(Videos):
+        def read(self, indices):
+            pixels = np.zeros((len(indices), 20, 30, 3), np.float32)
+            return super().read(indices) | {"image": pixels}
+
+    source = Pictures([kind("h264")] * 4)
+    with pytest.raises(ValueError, match=r"'image' without a size beside 'video', whose 'size'"):
+        Loader(source, 4, sharding=one_device())
+    with Loader(Renamed(source, {"image": "picture"}), 4, sharding=one_device()) as loader:
+        assert {"size", "picture"} < set(next(loader))
+
+
 def test_interlaced_frames_have_the_colors_of_their_own_field():
     """Beside others, in a batch and in a clip: of two recordings one behind the other."""
     mixed = kind("interlaced mpeg2") + video(4, container="mpegts", codec="mpeg2video")
