@@ -1,5 +1,6 @@
 """A Loader's batches as a `keras.utils.PyDataset`. It needs Keras: `to_keras` imports it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import keras  # the user's, never ours  # pyright: ignore[reportMissingImports]
 
 from jaxaug.iterators.export.to_numpy import Batch, local_array
-from jaxaug.iterators.loader.columns import LABELS
+from jaxaug.iterators.loader.columns import LABELS, name_on_path
 from jaxaug.iterators.loader.loader import Loader
 
 Names = str | tuple[str, ...]
@@ -100,7 +101,7 @@ class KerasDataset(keras.utils.PyDataset):
         x, y, weights = self._names
         parts = [_picked(batch, x)]
         if weights is not None:
-            batch = batch | {name: _blanked(batch, name) for name in LABELS if name in batch}
+            batch = _without_blanks(batch)
         if y is not None:
             parts.append(_picked(batch, y))
         if weights is not None:
@@ -123,10 +124,13 @@ def _picked(batch: Batch, names: Names) -> Any:
     return tuple(batch[name] for name in names)
 
 
-def _blanked(batch: Batch, name: str) -> Any:
-    """Return labels with 0 in the rows that are not valid, whose -1 the losses of torch refuse."""
-    labels = batch[name]
-    if not jnp.issubdtype(labels.dtype, jnp.integer):
-        return labels
-    valid = batch["valid"].reshape(-1, *[1] * (labels.ndim - 1))
-    return jnp.where(valid, labels, 0)
+def _without_blanks(batch: Batch) -> Batch:
+    """Return a batch with labels of 0 in rows that are not valid: losses of torch refuse -1."""
+
+    def shown(path: Sequence[Any], values: Any) -> Any:
+        if not name_on_path(path, LABELS) or not jnp.issubdtype(values.dtype, jnp.integer):
+            return values
+        valid = batch["valid"].reshape(-1, *[1] * (values.ndim - 1))
+        return jnp.where(valid, values, 0)
+
+    return jax.tree_util.tree_map_with_path(shown, batch)

@@ -11,7 +11,7 @@ import jax
 from jax import Array
 
 from jaxaug.iterators.export.to_numpy import Batch, Export, check_bool, check_names
-from jaxaug.iterators.loader.columns import LABELS
+from jaxaug.iterators.loader.columns import LABELS, name_on_path
 from jaxaug.iterators.loader.loader import Loader
 from jaxaug.sharding._assemble import local_shards
 
@@ -48,9 +48,10 @@ def to_torch(
     that epoch. The result has the `state_dict` and `load_state_dict` that Lightning saves and
     restores.
 
-    Integer "label" and "labels" are int64, and -100 in rows that are not valid, which torch's
-    losses leave out; the other integers are int32, as JAX has them. Where this process has several
-    local shards, each value is a list with one tensor for each, on its own device, in row order.
+    Integer "label" and "labels", also in nested dicts, are int64, and -100 in rows that are not
+    valid, which torch's losses leave out; the other integers are int32, as JAX has them. Where this
+    process has several local shards, each value is a list with one tensor for each, on its own
+    device, in row order.
 
     On GPUs PyTorch's current stream waits for JAX. When the last reference to a tensor is dropped,
     its memory is reused only after the work that was queued on that stream by then. If you read a
@@ -105,9 +106,11 @@ class _ToTensors:
     def _convert(self, part: Batch) -> Any:
         """Return the tensors of one shard."""
         tensors = jax.tree.map(_to_tensor, part)
-        for name in LABELS:
-            if name in tensors:
-                tensors[name] = _to_labels(tensors[name], tensors["valid"])
+        valid = tensors["valid"]
+        tensors = jax.tree_util.tree_map_with_path(
+            lambda path, each: _to_labels(each, valid) if name_on_path(path, LABELS) else each,
+            tensors,
+        )
         if self.channels_last:
             tensors["image"] = tensors["image"].permute(0, 3, 1, 2)
 
@@ -118,7 +121,7 @@ class _ToTensors:
 
 def _to_labels(labels: Any, valid: Any) -> Any:
     """Return integer labels as int64, -100 in the rows that are not valid; others stay."""
-    if not hasattr(labels, "masked_fill") or labels.is_floating_point():
+    if labels.is_floating_point():
         return labels
     blank = ~valid.reshape(-1, *[1] * (labels.dim() - 1))
     return labels.long().masked_fill(blank, _IGNORED_LABEL)

@@ -1,7 +1,6 @@
 """The pure function of a batch: columns placed, samples transformed, groups mixed, rows blanked."""
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +11,7 @@ from jax import Array, lax
 from jaxaug._checks import is_int
 from jaxaug._typing import Key
 from jaxaug.decode import ColumnDecoder
-from jaxaug.iterators.loader.columns import blank_value
+from jaxaug.iterators.loader.columns import BLANK_LABELS, blank_value, name_on_path
 from jaxaug.iterators.loader.keys import BATCH_TRANSFORM, TRANSFORM, sample_keys, seed_key
 
 Transform = Callable[[Key, dict[str, Any]], dict[str, Any]]
@@ -135,20 +134,19 @@ class BatchFunction(NamedTuple):
         blanks: dict[str, int | None] = {}
         for name, decoder in self.decoders:
             blanks |= decoder.blanks(name)
+        known = (*BLANK_LABELS, *blanks)
 
-        def blank(name: str, value: Any) -> Array:
+        def blank(path: Sequence[Any], value: Any) -> Any:
+            name = name_on_path(path, known)
+            if blanks.get(name, 0) is None:
+                return value
             value = jnp.asarray(value)
             fill = blank_value(name, value.dtype)
             if name in blanks and jnp.issubdtype(value.dtype, np.integer):
                 fill = _fitting(name, blanks[name], value.dtype)
             return jnp.where(valid, value, jnp.full_like(value, fill))
 
-        blanked = {}
-        for name, value in output.items():
-            if blanks.get(name, 0) is not None:
-                value = jax.tree.map(functools.partial(blank, name), value)
-            blanked[name] = value
-        return blanked
+        return jax.tree_util.tree_map_with_path(blank, output)
 
 
 def _fitting(name: str, fill: Any, dtype: Any) -> int:

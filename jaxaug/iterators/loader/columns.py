@@ -1,6 +1,6 @@
 """Columns of records: what may be done with one whatever it holds, and the dtypes of numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jaxaug.decode import Encoded, Ragged
 # Class numbers: -1 in blank rows, so that no loss or metric takes such a row for class 0.
 LABELS = ("label", "labels")
 # -1 means no box, as behind the last box of an image, and no image.
-_BLANK_LABELS = (*LABELS, "box_labels", "box_ids", "image_id")
+BLANK_LABELS = (*LABELS, "box_labels", "box_ids", "image_id")
 
 _INT32 = np.iinfo(np.int32)
 _BYTES = (bytes, bytearray, memoryview)
@@ -324,6 +324,15 @@ def hash_features(digest: Any, features: Columns) -> None:
         digest.update(column_bytes(column))
 
 
+def name_on_path(path: Sequence[Any], names: Container[str]) -> str:
+    """Return the innermost key on a leaf's path in a batch that is one of `names`, "" if none is.
+
+    A transform may put its entries into dicts of its own, such as {"target": {"label": 3}}.
+    """
+    keys = [getattr(step, "key", "") for step in reversed(path)]
+    return next((key for key in keys if key in names), "")
+
+
 def blank_value(name: str, dtype: Any) -> int:
     """Return the value of an entry in a row that is not valid: -1 in integer labels, else 0."""
-    return -1 if name in _BLANK_LABELS and jnp.issubdtype(dtype, np.signedinteger) else 0
+    return -1 if name in BLANK_LABELS and jnp.issubdtype(dtype, np.signedinteger) else 0

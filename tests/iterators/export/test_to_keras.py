@@ -152,6 +152,18 @@ def test_evaluate_counts_the_valid_rows(source):
     assert found[0] == found[1]
 
 
+def test_nested_labels_of_blank_rows_are_a_class(source):
+    def target(key, sample):
+        return {"image": sample["image"], "target": {"label": sample["label"] + 1}}
+
+    options = {"transform": target, "shuffle": False, "last_batch": "pad"}
+    with loader_of(source, 20, **options) as loader:
+        dataset = to_keras(loader, y="target")
+        _, target, weights = [dataset[i] for i in range(2)][1]
+    assert target["label"].tolist() == [3, 1, 2, 3] + [0] * 16
+    assert weights.tolist() == [1] * 4 + [0] * 16
+
+
 def test_validation_data_is_whole_in_each_epoch(source):
     model = recorder()
     with loader_of(source) as train, loader_of(source, 10, last_batch="pad") as test:

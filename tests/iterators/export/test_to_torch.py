@@ -104,6 +104,20 @@ def test_labels_of_blank_rows_are_ignored_by_torch(kind):
     assert weight.tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
 
 
+def test_nested_labels_are_those_that_losses_take(source):
+    def target(key, sample):
+        label = sample["label"]
+        return {"target": {"labels": label, "size": label}, "label": {"fine": label}}
+
+    options = {"transform": target, "shuffle": False, "last_batch": "pad"}
+    with Loader(source, 20, sharding=one_device(), **options) as loader:
+        _, last = to_torch(loader, names=("target", "label"))
+    expected = [20, 21, 22, 23] + [-100] * 16
+    for labels in (last[0]["labels"], last[1]["fine"]):
+        assert labels.dtype == torch.int64 and labels.tolist() == expected
+    assert last[0]["size"].dtype == torch.int32
+
+
 def test_each_loop_is_a_whole_epoch(source):
     with Loader(source, 8, sharding=one_device()) as loader:
         tensors = to_torch(loader)
