@@ -286,7 +286,7 @@ def number_columns(
         if not _is_list(column.type):
             made = with_absent(name, made)
         if name == "label":
-            _check_label(made)
+            _note_labels(made)
         check_length_name(name, made, columns.keys())
         found |= made
     return found
@@ -298,15 +298,11 @@ def _is_list(type: Any) -> bool:
     return types.is_list(type) or types.is_large_list(type)
 
 
-def _check_label(columns: dict[str, np.ndarray]) -> None:
-    """Refuse rows without a single label; rows of several need no count, as -1 ends them."""
+def _note_labels(columns: dict[str, np.ndarray]) -> None:
+    """Note the rows without a single label; rows of several need no count, as -1 ends them."""
     counts = columns.pop(LENGTH + "label", None)
-    absent = columns.get(ABSENT + "label")
     if counts is not None and columns[FEATURE + "label"].ndim == 1:
-        absent = counts == 0
-    if absent is not None:
-        missing = int(absent.sum())
-        raise SourceError(f"`label`: {missing} of {absent.size} records have none: leave them out.")
+        columns[ABSENT + "label"] = counts == 0
 
 
 def _values_and_counts(column: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -321,6 +321,15 @@ def fill_absent(
         absent = columns[name]
         name = name.removeprefix(ABSENT)
         column = features[name]
+        first = int(np.argmax(absent))
+        whose = (
+            f"{int(absent.sum())} of {absent.size} records, the first of which is record {first}, "
+            f"{place(first)}"
+        )
+        if name == "label":
+            raise SourceError(
+                f"`label`: no single number in {whose}: leave these out, or pass label=None."
+            )
         if nulls == "count":
             _check_free(f"{name}_count", name, features)
             features[f"{name}_count"] = (~absent).astype(np.int32)
@@ -328,10 +337,8 @@ def fill_absent(
             rows = absent.reshape(-1, *[1] * (column.ndim - 1))
             features[name] = np.where(rows, column.dtype.type(np.nan), column)
         else:
-            first = int(np.argmax(absent))
             raise SourceError(
-                f"feature {name!r} has no number in {int(absent.sum())} of {absent.size} records, "
-                f"the first of which is record {first}, {place(first)}: leave it out by naming the "
+                f"feature {name!r} has no number in {whose}: leave it out by naming the "
                 "`features` that you need, or pass nulls='nan' for NaN in floats"
                 f"{'' if nulls == 'error' else f' (it is {column.dtype})'}, or 'count' for 0 and "
                 f"the column '{name}_count'."
@@ -388,12 +395,9 @@ def _join_feature(name: str, parts: Sequence[FileColumns]) -> tuple[np.ndarray, 
 
 
 def _check_label(columns: dict[str, np.ndarray]) -> None:
-    """Raise unless each record has one label, or all are rows padded with -1, as in `FileList`."""
+    """Refuse labels but integers; rows of several need no count, as -1 ends them."""
     label = columns[FEATURE + "label"]
     columns.pop(LENGTH + "label", None)
-    absent = columns.get(ABSENT + "label")
-    if absent is not None:
-        raise SourceError(f"{int(absent.sum())} of {absent.size} records have no single label.")
     if label.dtype != np.int32:
         raise SourceError(f"labels must be int32, got {label.dtype} {label.shape}.")
 
