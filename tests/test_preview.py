@@ -12,6 +12,7 @@ from PIL import Image
 from jaxaug import augment
 from jaxaug.__main__ import main
 from jaxaug._demo.chain import load_chain
+from jaxaug._demo.draws import pictures
 from jaxaug._demo.preview import demo_images
 from jaxaug._demo.sheet import CAPTION_HEIGHT, FIRST_GAP, GAP, MARGIN, TILE, TITLE_HEIGHT
 from tests.images import encode, picture
@@ -244,6 +245,16 @@ def test_a_folder_of_videos_is_drawn(tmp_path, capsys):
     assert plain[:, width // 2].min() > 200 > plain[:, width // 4].mean()  # a gap between frames
     halves = mirrored[:, : width // 2], plain[:, : width // 2][:, ::-1]
     assert np.abs(halves[0] - halves[1]).mean() < np.abs(halves[0] - halves[1][:, ::-1]).mean()
+
+
+def test_clips_are_drawn_alike_in_any_layout_and_with_sizes_of_each_frame():
+    clip = np.stack([picture(number, 8, 10) for number in range(6)])
+    [expected] = pictures({"video": clip, "size": np.array([8, 9])})
+    planes = np.moveaxis(clip, -1, 1)
+    sizes = np.tile([8, 9], (6, 1))
+    [drawn] = pictures({"video": planes, "size": sizes})
+    np.testing.assert_array_equal(drawn, expected)
+    np.testing.assert_array_equal(pictures({"video": planes}), pictures({"video": clip}))
 
 
 def test_the_sheet_is_shown_on_request(tmp_path, monkeypatch):

@@ -103,8 +103,10 @@ def _picture(sample: Mapping[str, Any], mean: Any, std: Any) -> np.ndarray:
 
 def _clip_picture(sample: Mapping[str, Any], mean: Any, std: Any) -> np.ndarray:
     """Return the first four frames of a clip, line by line, with gaps between them."""
-    height, width = sample.get("size", sample["video"].shape[1:3])
-    frames = [viewable(frame, mean, std)[:height, :width] for frame in sample["video"][:4]]
+    frames = [viewable(frame, mean, std) for frame in sample["video"][:4]]
+    sizes = np.reshape(sample.get("size", frames[0].shape[:2]), (-1, 2))  # one, or of each frame
+    height, width = sizes.max(axis=0)
+    frames = [frame[:height, :width] for frame in frames]
     while len(frames) < 4:
         frames.append(np.zeros_like(frames[0]))
     gap = 1 + frames[0].shape[1] // 64

@@ -10,6 +10,7 @@ import numpy as np
 from jaxaug._checks import check_positive_int
 from jaxaug._install import install_command
 from jaxaug.iterators.export.viewable import (
+    channels_last,
     color_of,
     planes,
     rgb_of,
@@ -51,9 +52,9 @@ def show(
     and low frequencies below. Needs matplotlib, the extra "show".
 
     Args:
-      batch: of a Loader, or of `to_numpy`; "image" [n, h, w, C] or [n, C, h, w], or "audio" [n, N],
-        [n, N, channels] or [n, T, bins]. Entries of
-        several arrays are not shown.
+      batch: of a Loader, or of `to_numpy`; "image" [n, h, w, C] or [n, C, h, w], "video" [n, t, h, w, C]
+        or [n, t, C, h, w], or "audio" [n, N], [n, N, channels] or [n, T, bins]. Entries of several
+        arrays are not shown.
       count: images to show, at most.
       columns: images in a row.
       mean, std: those of `Normalize`, to be undone: a number, or one for each channel. Without,
@@ -95,7 +96,7 @@ def show(
     arrays = {name: _local(batch[name])[:count] for name in names_of_arrays}
     wide = 0  # pixels of a frame
     if medium == "video" or arrays[medium].ndim == 5:
-        wide = arrays[medium].shape[-2]
+        wide = channels_last(arrays[medium]).shape[-2]
         arrays, medium = _filmstrips(arrays, medium), "image"
     if medium == "image":
         _warn_of_clipping(arrays["image"], mean, std)
@@ -125,7 +126,8 @@ def _filmstrips(arrays: Mapping[str, np.ndarray], medium: str) -> dict[str, np.n
     if frames.ndim == 6:  # of several clips the first
         frames = frames[:, 0]
     if frames.ndim != 5:
-        raise ValueError(f'"video" must be clips [n, t, h, w, C], got {list(frames.shape)}.')
+        raise ValueError(f'"video" must be clips [n, t, h, w, C] or [n, t, C, h, w], got {list(frames.shape)}.')
+    frames = channels_last(frames)
     last = frames.shape[1] if medium == "video" else min(frames.shape[1], _SHOWN_FRAMES)
     shown = np.unique(np.linspace(0, last - 1, min(last, _SHOWN_FRAMES)).astype(int))
     strips = np.concatenate([frames[:, number] for number in shown], axis=2)

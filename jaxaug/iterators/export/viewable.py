@@ -33,8 +33,8 @@ def viewable(
     pixels = np.asarray(image)
     if pixels.ndim == 2:
         pixels = pixels[:, :, None]
-    if pixels.ndim == 3 and pixels.shape[2] not in _CHANNELS and pixels.shape[0] in _CHANNELS:
-        pixels = np.moveaxis(pixels, 0, 2)
+    if pixels.ndim == 3:
+        pixels = channels_last(pixels)
     if pixels.ndim != 3 or pixels.shape[2] not in _CHANNELS:
         raise ValueError(
             "an image must be [h, w], [h, w, C] or [C, h, w] with 1, 3 or 4 channels, got"
@@ -48,6 +48,13 @@ def viewable(
         values = pixels.astype(np.float32) / full * np.asarray(std) + np.asarray(mean)
         pixels = np.round(np.clip(values, 0, 1) * 255).astype(np.uint8)
     return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
+
+
+def channels_last(images: np.ndarray) -> np.ndarray:
+    """Return images [..., h, w, C] of such, or of [..., C, h, w], with C 1, 3 or 4."""
+    if images.shape[-1] not in _CHANNELS and images.shape[-3] in _CHANNELS:
+        return np.moveaxis(images, -3, -1)
+    return images
 
 
 def sound_of(sample: Mapping[str, Any]) -> tuple[np.ndarray | None, np.ndarray]:
