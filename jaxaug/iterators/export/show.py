@@ -52,9 +52,9 @@ def show(
     and low frequencies below. Needs matplotlib, the extra "show".
 
     Args:
-      batch: of a Loader, or of `to_numpy`; "image" [n, h, w, C] or [n, C, h, w], "video" [n, t, h, w, C]
-        or [n, t, C, h, w], or "audio" [n, N], [n, N, channels] or [n, T, bins]. Entries of several
-        arrays are not shown.
+      batch: of a Loader, or of `to_numpy`; "image" [n, h, w, C] or [n, C, h, w], "video" [n, t, h,
+        w, C] or [n, t, C, h, w], or "audio" [n, N], [n, N, channels] or [n, T, bins]. Entries of
+        several arrays are not shown.
       count: images to show, at most.
       columns: images in a row.
       mean, std: those of `Normalize`, to be undone: a number, or one for each channel. Without,
@@ -126,7 +126,9 @@ def _filmstrips(arrays: Mapping[str, np.ndarray], medium: str) -> dict[str, np.n
     if frames.ndim == 6:  # of several clips the first
         frames = frames[:, 0]
     if frames.ndim != 5:
-        raise ValueError(f'"video" must be clips [n, t, h, w, C] or [n, t, C, h, w], got {list(frames.shape)}.')
+        raise ValueError(
+            f'"video" must be clips [n, t, h, w, C] or [n, t, C, h, w], got {list(frames.shape)}.'
+        )
     frames = channels_last(frames)
     last = frames.shape[1] if medium == "video" else min(frames.shape[1], _SHOWN_FRAMES)
     shown = np.unique(np.linspace(0, last - 1, min(last, _SHOWN_FRAMES)).astype(int))

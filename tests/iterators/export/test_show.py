@@ -242,5 +242,7 @@ def test_of_a_video_some_frames_are_drawn_side_by_side():
         strip = np.asarray(figure.axes[0].images[0].get_array())
         assert strip.shape == (6, 20, 3) and strip[0, ::5, 0].tolist() == [0, 20, 40, 70]
         assert [line.get_xdata()[0] for line in figure.axes[0].lines] == [5, 10, 15]  # edges
-    with pytest.raises(ValueError, match=r"must be clips \[n, t, h, w, C\] or .*, got \[8, 6, 5, 3\]"):
+    with pytest.raises(
+        ValueError, match=r"must be clips \[n, t, h, w, C\] or .*, got \[8, 6, 5, 3\]"
+    ):
         show({"video": videos[0]})
