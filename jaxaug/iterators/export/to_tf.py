@@ -1,7 +1,8 @@
 """A Loader's batches as TensorFlow tensors, one by one or as a `tf.data.Dataset`."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -19,19 +20,49 @@ class TFExport(Export):
         super().__init__(loader, "to_tf", _Convert(_to_tensor, names), restart=restart)
         check_names(loader, names)
         self._names = names
+        self._pass_end: dict[str, Any] | None = None  # the state behind the last whole pass
 
     def dataset(self) -> Any:
         """Return a `tf.data.Dataset` of the same batches, for `model.fit` and `model.evaluate`.
 
-        TensorFlow copies them on the host. One loop at a time may run over it.
+        TensorFlow copies them on the host. One loop at a time may run over it. It takes no batch
+        before it is asked for one, so that `Loader.get_state` in a callback is the position behind
+        the step; with a `prefetch` or `cache` of your own it is not. After `set_state` within an
+        epoch the passes keep their length and go on over the ends of the Loader's epochs, since
+        Keras takes the length of its first pass for that of all; with restart=False the first is
+        the rest of the epoch. Where `Buckets` give batches of several forms, axes that differ are
+        None. Lists that a transform nests are tuples.
         """
         import tensorflow as tf  # the user's, never ours  # pyright: ignore[reportMissingImports]
 
-        arrays = Export(
-            self._loader, "to_tf", _Convert(local_array, self._names), restart=self._restart
-        )
-        signature = _Convert(_to_tensor_spec, self._names)(self._loader.element_spec)
-        return tf.data.Dataset.from_generator(lambda: iter(arrays), output_signature=signature)
+        specs = [self._loader.element_spec, *self._loader.bucket_specs.values()]
+        signatures = [_with_tuples(_Convert(_to_tensor_spec, self._names)(each)) for each in specs]
+        signature = tf.nest.map_structure(_common_spec, *signatures)
+        dataset = tf.data.Dataset.from_generator(self._one_pass, output_signature=signature)
+
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False  # a Loader reads ahead itself
+        return dataset.with_options(options)
+
+    def _one_pass(self) -> Iterator[Any]:
+        """Yield the arrays of a pass over the data, which begins anew if the last one was left."""
+        if self._restart and self._loader.get_state() != self._pass_end:
+            self._loader.restart()
+
+        convert = _Convert(local_array, self._names)
+        for batch in self._batches():
+            yield _with_tuples(convert(batch))
+        self._pass_end = self._loader.get_state()
+
+    def _batches(self) -> Iterator[Batch]:
+        """Yield the rest of the epoch; with `restart` as many batches as a whole one has."""
+        taken = 0
+        for batch in self._loader:
+            taken += 1
+            yield batch
+        if self._restart:
+            whole = operator.length_hint(self._loader, taken)  # a stream has no length
+            yield from self._loader.steps(whole - taken)
 
 
 def to_tf(loader: Loader, *, restart: bool = True, names: Sequence[str] | None = None) -> TFExport:
@@ -95,3 +126,15 @@ def _to_tensor_spec(spec: jax.ShapeDtypeStruct) -> Any:
     starts = {index[0].start for index in indices}
     rows = len(starts) * sharding.shard_shape(spec.shape)[0]
     return tf.TensorSpec((rows, *spec.shape[1:]), tf.as_dtype(spec.dtype))
+
+
+def _common_spec(spec: Any, *others: Any) -> Any:
+    """Return the form of the tensors of all specs: None for an axis in which they differ."""
+    return spec.most_specific_common_supertype(others)
+
+
+def _with_tuples(tree: Any) -> Any:
+    """Return a tree with tuples in place of lists, which `tf.data` would stack."""
+    if isinstance(tree, dict):
+        return {name: _with_tuples(each) for name, each in tree.items()}
+    return tuple(map(_with_tuples, tree)) if type(tree) in (list, tuple) else tree

@@ -100,9 +100,9 @@ class BatchBuilder:
         self._split = layout.split
         self._seed = jax.device_put(np.array(split_words(seed), np.uint32), layout.replicated)
 
-    def spec(self) -> dict[str, Any]:
-        """Return the shapes, dtypes and shardings of a batch, of buckets the longest."""
-        return jax.tree.map(self._layout.global_shape, self._forms[None].compiled.shapes)
+    def spec(self, bound: float | None = None) -> dict[str, Any]:
+        """Return the shapes, dtypes and shardings of a batch, or of one of a bucket."""
+        return jax.tree.map(self._layout.global_shape, self._forms[bound].compiled.shapes)
 
     def build(self, read: ReadBatch) -> BuiltBatch:
         """Return the global arrays of one batch."""

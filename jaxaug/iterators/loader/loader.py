@@ -141,6 +141,7 @@ class Loader(Checkpointable):
                 resources.decoder = plan.decoder
                 builder = plan.make_batch_builder()
                 self.element_spec: dict[str, Any] = builder.spec()
+                self.bucket_specs = {bound: builder.spec(bound) for bound in plan.reader.bounds}
                 check_labels(plan.function, plan.schema, plan.reader, plan.options.seed)
                 facts |= plan.facts(self.element_spec)
         except BaseException:

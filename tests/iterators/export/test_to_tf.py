@@ -1,11 +1,14 @@
 """Batches as TensorFlow tensors, and as a `tf.data.Dataset` that Keras trains on."""
 
+import time
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxaug import Loader, augment
-from jaxaug.iterators import FromIterable, InMemory, to_tf
+from jaxaug.decode import Ragged
+from jaxaug.iterators import Buckets, FromIterable, InMemory, to_tf
 from jaxaug.iterators.export.to_tf import _to_tensor
 from tests.images import jpegs
 from tests.iterators.loaders import N, named_sharding, one_device
@@ -73,6 +76,65 @@ def test_a_dataset_has_the_form_of_the_batches(source, kind, dtype):
         tf.TensorSpec((8,), tf.int32),
     )
     assert image.shape == (8, 16, 16, 3) and label.shape == (8,)
+
+
+def test_a_dataset_takes_no_batch_ahead(source):
+    """A state that is saved behind a step is that of its batch."""
+    with Loader(source, 8, sharding=one_device()) as loader:
+        dataset = to_tf(loader, names=("image", "label")).dataset().map(lambda *entries: entries)
+        batches = iter(dataset)
+        next(batches)
+        time.sleep(0.3)  # in which TensorFlow's thread would take another
+        reached = [loader.get_state()["position"]]
+        reached += [loader.get_state()["position"] for _ in batches]
+    assert reached == [8, 16, 0]
+
+
+def test_a_dataset_has_the_forms_of_all_buckets():
+    """What has one size in all of them keeps it."""
+    values = [np.arange(4 * n, dtype=np.float32).reshape(n, 4) for n in (1, 2, 5, 1, 2, 5)]
+    lengths = np.array([len(each) for each in values])
+    numbers = Ragged(np.concatenate(values), lengths, 5)
+    source = InMemory(jpegs(6), {"numbers": numbers})
+    order = Buckets(lengths, [1, 2, 5], 2, of="numbers")
+    with Loader(source, 2, shuffle=order, sharding=one_device()) as loader:
+        dataset = to_tf(loader).dataset()
+        shapes = sorted(tuple(batch["numbers"].shape) for batch in dataset)
+    assert shapes == [(2, 1, 4), (2, 2, 4), (2, 5, 4)]
+    assert dataset.element_spec["numbers"].shape.as_list() == [2, None, 4]
+    assert dataset.element_spec["image"].shape.as_list() == [2, 40, 56, 3]
+
+
+def test_a_dataset_has_tuples_for_the_lists_of_a_transform(source):
+    def views(key, sample):
+        return {"views": [sample["image"], {"half": sample["image"][::2]}]}
+
+    with Loader(source, 8, transform=views, sharding=one_device()) as loader:
+        whole, half = next(iter(to_tf(loader).dataset()))["views"]
+    assert whole.shape == (8, 40, 56, 3) and half["half"].shape == (8, 20, 56, 3)
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("repeated", [False, True])
+def test_keras_goes_on_behind_a_state_within_an_epoch(source, repeated):
+    """Keras takes the length of its first pass for that of all, and would cut the later ones."""
+    with Loader(source, 4, transform=CHAIN, sharding=one_device()) as loader:
+        expected = [np.asarray(batch["index"]).tolist() for batch in loader.steps(16)][4:]
+        loader.set_state(loader.get_state() | {"epoch": 0, "position": 16})
+        seen = []
+
+        def note(image, label, index):
+            tf.py_function(lambda rows: seen.append(rows.numpy().tolist()), [index], [])
+            return image, label
+
+        dataset = to_tf(loader, names=("image", "label", "index")).dataset().map(note)
+        model = tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(3)])
+        model.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        if repeated:
+            model.fit(dataset.repeat(), epochs=3, steps_per_epoch=4, verbose=0)
+        else:
+            model.fit(dataset, epochs=2, verbose=0)
+    assert seen == expected
 
 
 @pytest.mark.training

@@ -81,6 +81,8 @@ def test_texts_and_numbers_have_the_length_of_their_bound(of):
     with texts(of) as loader, texts(None) as longest:
         assert assert_parts(loader, longest, {of}) == {3, 6}
         assert loader.element_spec == longest.element_spec
+        lengths = {bound: spec[of].shape[1] for bound, spec in loader.bucket_specs.items()}
+        assert lengths == {3: 3, 6: 6, 12: 12} and not longest.bucket_specs
 
 
 @pytest.mark.parametrize("of", ["text", "numbers"])
