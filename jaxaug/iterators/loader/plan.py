@@ -232,8 +232,7 @@ class Plan:
         of, bounds = self.reader.bounded, self.reader.bounds
         if of is None or len(bounds) < 2:
             return None
-        longest = self.schema.shapes(1)
-        if self.schema.within(of, bounds[0]).shapes(1) != longest:
+        if self._sample_of(self.schema.within(of, bounds[0])) != self._sample_of(self.schema):
             return None
         return (
             f"`shuffle`: the first of its bounds, {bounds[0]:g}, already holds the longest {of!r},"
@@ -247,8 +246,15 @@ class Plan:
         transform = self.function.transform
         if transform is None:
             return False
-        sample = jax.eval_shape(self.function.sample_of, self.schema.shapes(1))
-        return not depends(transform, sample, output, entry)
+        return not depends(transform, self._sample_of(self.schema), output, entry)
+
+    def _sample_of(self, schema: RowSchema) -> dict[str, Any]:
+        """Return the shapes of the sample that the transform is given for rows of a schema.
+
+        Some decoders cut their arrays only where they place them.
+        """
+        function = self.function._replace(decoders=tuple(schema.decoders.items()))
+        return jax.eval_shape(function.sample_of, schema.shapes(1))
 
 
 def make_plan(options: Options, sharding: NamedSharding) -> Plan:

@@ -9,7 +9,7 @@ import pytest
 from jaxaug import Loader, augment, decode
 from jaxaug.decode import Encoded, Mask, Ragged, Tokenized
 from jaxaug.decode import Image as Images
-from jaxaug.iterators import Buckets, Renamed
+from jaxaug.iterators import Buckets, InMemory, Renamed
 from jaxaug.iterators.loader.compile import _WhenCalled
 from jaxaug.iterators.loader.reader import BatchPlan, RecordReader
 from jaxaug.iterators.loader.state import Cursor
@@ -108,7 +108,6 @@ def test_each_batch_has_the_bound_that_the_order_tells():
 
 def test_sounds_of_several_rates_have_the_length_of_their_bound():
     pytest.importorskip("soundfile")
-    from jaxaug.iterators import InMemory
     from tests.decode.audio.sounds import encoded, wave
 
     rates = np.array([8000, 16_000, 11_025])[np.arange(12) % 3]
@@ -141,7 +140,6 @@ def test_sounds_of_several_rates_have_the_length_of_their_bound():
 
 def test_features_of_a_bucket_are_those_of_the_longest_form():
     pytest.importorskip("soundfile")
-    from jaxaug.iterators import InMemory
     from tests.decode.audio.sounds import encoded, wave
 
     files = [encoded("wav16", wave(i, 1600 * (1 + i % 2))) for i in range(8)]
@@ -200,6 +198,20 @@ def pictures(of, **options):
 def test_images_and_what_follows_them_have_the_rows_of_their_bound():
     with pictures("image") as loader, pictures(None) as longest:
         assert assert_parts(loader, longest, {"image", "mask", "marks"}) == {22}
+
+
+def test_bounds_that_cut_canvases_are_not_warned_of():
+    source = InMemory([encode(picture(i, *size)) for i, size in enumerate(Pictures.sizes)])
+    options = {"decode": Images(canvas=(32, 32)), "sharding": one_device()}
+
+    def open_with(bounds):
+        Loader(source, 4, shuffle=order("image", ASPECTS, bounds), **options).close()
+
+    with pytest.warns(UserWarning, match=r"first of its bounds, 1\.5, .* longest 'image'"):
+        open_with([1.5, 2])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "`shuffle`")
+        open_with([0.7, 2])
 
 
 def test_a_chain_takes_images_of_each_bucket():
