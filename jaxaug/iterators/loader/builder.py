@@ -2,7 +2,6 @@
 
 import functools
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from jaxaug.iterators.loader.kept import RecordStore
 from jaxaug.iterators.loader.keys import split_words
 from jaxaug.iterators.loader.reader import ReadBatch, Reader
 from jaxaug.iterators.loader.rows import RowSchema
+from jaxaug.iterators.loader.state import Cursor
 from jaxaug.sharding._assemble import RowLayout
 
 
@@ -40,16 +40,17 @@ class BuiltBatch(NamedTuple):
     seconds: dict[str, float]
 
 
-class DroppedTail(NamedTuple):
-    """What is told of the tail of an epoch that was decoded, and that nobody gets.
+class Notice(NamedTuple):
+    """What is told of rows that were decoded and are kept, so that this is not done again.
 
     Attributes:
-      epoch: whose tail it is.
+      start: the cursor behind which the consumer is told; of a tail that nobody gets, that of the
+        next epoch.
       counts: what decoders count.
       warnings: as those of a `BuiltBatch`.
     """
 
-    epoch: int
+    start: Cursor
     counts: dict[str, int]
     warnings: list[tuple[int, Warning]]
 
@@ -78,7 +79,7 @@ class BatchBuilder:
       on_error: "raise", "mask" or "replace".
 
     Attributes:
-      tails: that were decoded, and that the consumer has not heard of yet.
+      notices: that the consumer has not heard yet, also of batches that it stopped before.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class BatchBuilder:
         self._forms = forms
         self._layout = layout
         self._on_error = on_error
-        self.tails: deque[DroppedTail] = deque()
+        self.notices: list[Notice] = []
         self._split = layout.split
         self._seed = jax.device_put(np.array(split_words(seed), np.uint32), layout.replicated)
 
@@ -188,17 +189,13 @@ class KeepingBuilder(BatchBuilder):
         started = time.perf_counter()
         indices = read.kept.indices
         bad = read.kept.bad
-        counts: dict[str, int] = {}
-        warnings: list[tuple[int, Warning]] = []
         if read.kept.missing.any():
             decoded = decode_batch(read, self._decoder, self._reader, self._on_error)
             self._store.put(decoded)
             indices = np.where(read.kept.missing, decoded.read.indices, indices)
             bad = bad + decoded.bad
-            counts = decoded.counts
-            warnings = decoded.warnings
-        if read.dropped:
-            self.tails.append(DroppedTail(read.span.epoch, counts, warnings))
+            start = read.span.after if read.dropped else Cursor(read.span.epoch, read.span.start)
+            self.notices.append(Notice(start, decoded.counts, decoded.warnings))
 
         decoded_at = time.perf_counter()
         valid, _ = self._store.find(indices)
@@ -210,7 +207,7 @@ class KeepingBuilder(BatchBuilder):
             "device": time.perf_counter() - decoded_at,
         }
         batch = jax.tree.map(self._layout.assemble, arrays)
-        return BuiltBatch(batch, done, count_rows(valid, bad) | counts, bad, warnings, seconds)
+        return BuiltBatch(batch, done, count_rows(valid, bad), bad, [], seconds)
 
 
 def count_rows(valid: np.ndarray, bad: list[BadRecord]) -> dict[str, int]:

@@ -182,7 +182,7 @@ class Consumer:
         if error is not None:
             raise self._error_to_raise(error)
 
-        self._tell_tails(pending.epoch)
+        self._tell_notices(pending.after)
         for index, warning in batch.warnings:
             self._warn(index, warning)
         self._resources.take()
@@ -193,14 +193,15 @@ class Consumer:
         self.stats.handed(self._pipeline().when_ready(batch.done))
         return batch.arrays
 
-    def _tell_tails(self, epoch: int) -> None:
-        """Count what was decoded of the tails before `epoch`, and warn of it."""
-        tails = self._builder.tails
-        while tails and tails[0].epoch < epoch:
-            tail = tails.popleft()
-            self.stats.count(tail.counts)
-            for index, warning in tail.warnings:
-                self._warn(index, warning)
+    def _tell_notices(self, after: Cursor) -> None:
+        """Count what was decoded to be kept, of rows before `after`, and warn of it."""
+        notices = self._builder.notices
+        for notice in sorted(notices, key=lambda notice: notice.start):
+            if notice.start < after:
+                notices.remove(notice)
+                self.stats.count(notice.counts)
+                for index, warning in notice.warnings:
+                    self._warn(index, warning)
 
     def _warn(self, index: int, warning: Warning) -> None:
         """Warn of a record, once for each kind of warning."""

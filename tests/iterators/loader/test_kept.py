@@ -352,6 +352,22 @@ def test_what_is_told_of_a_dropped_tail_is_told_in_the_next_epoch():
         assert loader.stats["shrunk"] == 10
 
 
+def test_what_is_told_of_rows_that_were_read_ahead_is_told_after_a_restart():
+    images = jpegs(12)
+    images[5] = encode(np.full((40, 56), 40_000, np.uint16), "PNG")
+    options = {"decode": Image(canvas=(20, 28)), "shuffle": False, "sharding": devices(1)}
+    with Loader(InMemory(images), 4, **options, keep="host") as loader:
+        next(loader)
+        while loader.stats["kept_records"] < len(images):
+            time.sleep(0.01)
+        loader.set_state(loader.get_state())
+        assert loader.stats["shrunk"] == 4
+        with pytest.warns(PrecisionWarning, match="record 5 has 16 bits"):
+            next(loader)
+        next(loader)
+        assert loader.stats["shrunk"] == 12
+
+
 @pytest.mark.parametrize("options", [{"shuffle": False}, {"shuffle": True, "epochs": 1}])
 def test_a_tail_that_nobody_gets_is_not_read(options):
     source = Counted(jpegs(N))
