@@ -399,7 +399,14 @@ def _check_label(columns: dict[str, np.ndarray]) -> None:
     label = columns[FEATURE + "label"]
     columns.pop(LENGTH + "label", None)
     if label.dtype != np.int32:
-        raise SourceError(f"labels must be int32, got {label.dtype} {label.shape}.")
+        with np.errstate(invalid="ignore"):
+            changed = label.astype(np.int32) != label
+        # None changes where they are bools.
+        place = np.unravel_index(int(np.argmax(changed)), label.shape)
+        raise SourceError(
+            f"`label` must be class numbers (int32), got {label[place]} in record {place[0]}: take "
+            'other numbers as a column, by label=None and features={"label": "target"}.'
+        )
 
 
 _NO_VALUES = np.zeros(0, np.int64)

@@ -349,8 +349,8 @@ def _data_file(path: str, info: Mapping[str, Any]) -> DataFile:
 
 
 def _is_folder(path: str) -> SourceError:
-    pattern = f"{path.rstrip('/')}/*.tar"
-    return SourceError(f"`paths`: {path!r} is a folder; name its files, for example {pattern}.")
+    pattern = f"{path.rstrip('/')}/*"
+    return SourceError(f"`paths`: {path!r} is a folder; name its files, as by {pattern!r}.")
 
 
 def reason(error: BaseException) -> str:

@@ -210,7 +210,20 @@ def test_braces_are_those_of_bash(tmp_path, braces):
             {"a.jpg": b"1", "a.cls": b"1", "b.jpg": b"2"},
             r"`label`: no single .* in 1 of 2 records, .* record 1, number 1 in '.*tar': leave",
         ),
-        ({"a.jpg": b"1", "a.json": b'{"label": 1.5}'}, r"labels must be int32, got float32"),
+        (
+            {
+                "a.jpg": b"1",
+                "a.json": b'{"label": 2}',
+                "b.jpg": b"1",
+                "b.json": b'{"label": 1.5}',
+            },
+            r"`label` must be class numbers \(int32\), got 1.5 in record 1: .*\"label\": \"target\"",
+        ),
+        (
+            {"a.jpg": b"1", "a.cls": b"3000000000"},
+            r"`label` must be class numbers \(int32\), got 3000000000 in record 0",
+        ),
+        ({"a.jpg": b"1", "a.json": b'{"label": true}'}, r"`label` must .* got True in record 0"),
         ({"__classes__": b"[]"}, r"no records in 1 file"),
     ],
 )
