@@ -218,7 +218,8 @@ def check_kept(keep: str, decoders: Mapping[str, ColumnDecoder]) -> None:
         if decoder.draws:
             raise ValueError(
                 f"`keep` must be None where decoding is random, got {keep!r}: column {name!r} "
-                f"shows something else in each epoch, by {decoder!r}. Give it a `start` that draws nothing."
+                f"shows something else in each epoch, by {decoder!r}. Give one that draws nothing, "
+                "as by another `start`."
             )
         values = [getattr(decoder, field.name) for field in dataclasses.fields(decoder)]
         has_function = any(callable(value) and not isinstance(value, type) for value in values)

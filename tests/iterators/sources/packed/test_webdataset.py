@@ -217,7 +217,7 @@ def test_braces_are_those_of_bash(tmp_path, braces):
                 "b.jpg": b"1",
                 "b.json": b'{"label": 1.5}',
             },
-            r"`label` must be class numbers \(int32\), got 1.5 in record 1: .*\"label\": \"target\"",
+            r"`label` must be class numbers \(int32\), got 1.5 in record 1: .*\"target\"",
         ),
         (
             {"a.jpg": b"1", "a.cls": b"3000000000"},
