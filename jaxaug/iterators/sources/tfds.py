@@ -95,6 +95,11 @@ def _builder(name: str, data_dir: PathLike | None) -> Any:
             return tfds.builder_from_directory(name)
         builder = tfds.builder(name, data_dir=data_dir)
     except Exception as error:
+        if os.path.isabs(name) or os.path.isdir(name):
+            raise SourceError(
+                f"`name`: the folder {name!r} has no dataset_info.json: give the folder of one "
+                "version of a prepared data set, such as '.../imagenette/160px-v2/1.0.0'."
+            ) from error
         raise SourceError(f"{name!r} is no data set that TFDS knows: {error}") from error
     if not os.path.isdir(builder.data_dir):
         how = 'prepare it by TFDS\'s `download_and_prepare(file_format="array_record")`'

@@ -114,6 +114,9 @@ def test_slices_that_tfds_does_not_take_are_an_error(prepared):
 
 
 def test_data_sets_that_are_not_there(prepared):
+    for folder in (prepared, prepared / "missing"):
+        with pytest.raises(SourceError, match=r"folder '.*' has no dataset_info\.json: give the"):
+            TFDS(folder, split="train")
     with pytest.raises(SourceError, match="'no_such_data_set' is no data set that TFDS knows"):
         TFDS("no_such_data_set", split="train", data_dir=prepared)
     with pytest.raises(
