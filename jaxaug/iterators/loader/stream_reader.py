@@ -3,7 +3,8 @@
 import dataclasses
 import itertools
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -124,7 +125,20 @@ def _take(records: Iterator, count: int) -> tuple[list, Exception | None]:
     taken: list = []
     try:
         for record in itertools.islice(records, count):
-            taken.append(record)
+            taken.append(_own(record))
     except Exception as error:
         return taken, error
     return taken, None
+
+
+def _own(record: Any) -> Any:
+    """Return a record with values of its own: its iterator may write into them again."""
+    if not isinstance(record, Mapping):
+        return record
+    return {name: _copy(value) for name, value in record.items()}
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    return np.array(value) if hasattr(value, "__array__") else value

@@ -46,7 +46,8 @@ class FromIterable(Annotated):
 
     Args:
       items: a callable that gives a fresh iterator, or an object that can be iterated again and
-        again. With `lengths`, a sequence of them, one a part.
+        again. With `lengths`, a sequence of them, one a part. They may write into the arrays of an
+        item once the next one is asked for, unless a `buffer` holds items.
       lengths: the number of items of each part; None for one part whose length is unknown.
       lanes: parts that are read at a time.
       buffer: items that each is drawn from, for a shuffle that differs by epoch: of the items of a

@@ -32,6 +32,29 @@ def test_stream_yields_in_order_pads_and_resumes(images):
         assert len(list(loader)) == 2
 
 
+@pytest.mark.parametrize("form", ["dicts", "pairs", "stream"])
+def test_an_iterator_may_write_into_its_arrays_again(images, form):
+    """As those that read a file or an environment into one buffer do."""
+
+    class Rewritten:
+        def __iter__(self):
+            values = np.zeros(3, np.int32)
+            for number, image in enumerate(images[:8]):
+                values[:] = number
+                features = {"values": values, "label": number}
+                yield (
+                    (bytearray(image), features) if form == "pairs" else {"image": image} | features
+                )
+
+        iterate = __iter__
+        describe = fingerprint = lambda self, *index: "rewritten"
+
+    source = Rewritten() if form == "stream" else FromIterable(Rewritten())
+    with Loader(source, 4, shuffle=False, sharding=one_device()) as loader:
+        found = np.concatenate([batch["values"] for batch in loader])
+    np.testing.assert_array_equal(found, np.repeat(np.arange(8), 3).reshape(8, 3))
+
+
 def test_rows_that_fill_up_a_batch_are_not_decoded(images):
     source = FromIterable([(image, {"label": 3}) for image in images[:10]])
     options = {"shuffle": False, "sharding": one_device(), "last_batch": "pad", "epochs": 1}
