@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ from jaxaug._typing import Device, Values
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, decode_each, valid_rows
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._draw import draw_integers
+from jaxaug.decode._row_threads import RowThreads
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.audio.part import Part, find_part
 from jaxaug.decode.audio.read import read_window, to_floats, to_int16
@@ -351,7 +351,7 @@ class AudioReader:
 
     def __init__(self, audio: Audio):
         self.running = audio
-        self._threads = ThreadPoolExecutor(audio.num_threads or usable_cpus(), "jaxaug-audio")
+        self._threads = RowThreads(audio.num_threads or usable_cpus(), "jaxaug-audio")
 
     def check_rows(self, values: Encoded, stored: Any) -> tuple[list[Any], dict[int, str]]:
         """Return the headers of n sounds; see `ColumnDecoder`."""

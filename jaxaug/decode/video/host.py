@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxaug._typing import Device
 from jaxaug.decode._ffmpeg import decode_error
+from jaxaug.decode._row_threads import RowThreads
 from jaxaug.decode.image.canvas import fit_size
 from jaxaug.decode.image.host.canvas_pool import CanvasPool
 from jaxaug.decode.video.planes import (
@@ -213,7 +214,7 @@ class HostFrames:
     ):
         # Outside of a frame's size is what an earlier one has left: it is never shown.
         self._memory = {name: CanvasPool(forms[name].shape, _FREE_BATCHES) for name in PLANES}
-        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-video")
+        self._pool = RowThreads(num_threads, "jaxaug-video")
         self._devices = devices
 
     @property
@@ -246,7 +247,7 @@ class HostCanvases:
     def __init__(
         self,
         arrays: dict[str, np.ndarray],
-        pool: ThreadPoolExecutor,
+        pool: Executor,
         devices: Sequence[Device] | None,
     ):
         self._arrays = arrays

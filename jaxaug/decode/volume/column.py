@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -16,6 +15,7 @@ from jaxaug.decode._column import Column, ColumnDecoder, Decoded, decode_each, v
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._draw import draw_integers
 from jaxaug.decode._libraries import IMAGE_PACKAGES
+from jaxaug.decode._row_threads import RowThreads
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.volume.stored import StoredVolume, open_volume
 from jaxaug.errors import DecodeError
@@ -225,7 +225,7 @@ class VolumeReader:
 
     def __init__(self, volume: Volume):
         self.running = volume
-        self._threads = ThreadPoolExecutor(volume.num_threads or usable_cpus(), "jaxaug-volume")
+        self._threads = RowThreads(volume.num_threads or usable_cpus(), "jaxaug-volume")
 
     def check_rows(self, values: Encoded, stored: Any) -> tuple[list[Any], dict[int, str]]:
         """Return the volumes of n files, not yet read; see `ColumnDecoder`."""
