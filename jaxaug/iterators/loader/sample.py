@@ -17,6 +17,7 @@ from jaxaug.iterators.loader.keys import TRANSFORM, split_words
 from jaxaug.iterators.loader.plan import Plan
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
 from jaxaug.iterators.loader.state import BatchSpan, Cursor
+from jaxaug.iterators.sources.protocol import Stream
 from jaxaug.sharding._assemble import local_array, local_shards
 
 
@@ -80,9 +81,18 @@ def texts_of_batch(
     """Return the texts of the rows of a batch that this process holds, see `Loader.texts`."""
     read = getattr(source, "texts", None)
     if read is None:
+        remedy = "take them from `source.describe(index)`"
+        if isinstance(source, Stream):
+            remedy = "turn texts into numbers where the items of a stream are made"
         raise TypeError(
             f"`source` must have a method `texts(indices, names, missing)`, got "
-            f"{type(source).__name__}, which has none: take them from `source.describe(index)`."
+            f"{type(source).__name__}, which has none: {remedy}."
+        )
+    if not isinstance(batch, Mapping) or "index" not in batch:
+        got = sorted(batch) if isinstance(batch, Mapping) else type(batch).__name__
+        raise TypeError(
+            f'`batch` must be a dict with "index", got {got}: keep that entry of a batch, and give '
+            '{"index": index}.'
         )
     indices = record_numbers(batch["index"])
     known = indices != PADDING

@@ -220,8 +220,17 @@ def test_texts_of_files_that_changed_are_an_error(tmp_path):
 def test_a_stream_has_none():
     stream = FromIterable([{"image": jpegs(1)[0]}] * 8, label=None)
     with Loader(stream, jax.device_count(), shuffle=False) as loader:
-        with pytest.raises(TypeError, match="FromIterable, which has none"):
+        with pytest.raises(TypeError, match=r"FromIterable, .* turn texts into numbers where"):
             loader.texts(next(loader), ["text"])
+
+
+def test_a_batch_without_its_records_is_refused():
+    source = InMemory(jpegs(8), {"text": CAPTIONS[:8]})
+    with Loader(source, jax.device_count()) as loader:
+        batch = next(loader)
+        for wrong in ((batch["image"], batch["index"]), {"image": batch["image"]}):
+            with pytest.raises(TypeError, match=r"`batch` must be a dict with \"index\", got"):
+                loader.texts(wrong, ["text"])
 
 
 def test_numbers_beyond_2_31_are_put_together():
