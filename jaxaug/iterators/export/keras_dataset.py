@@ -19,7 +19,8 @@ class KerasDataset(keras.utils.PyDataset):
 
     Keras asks for `num_batches` and at once for a batch where it begins a pass. Before the first
     `fit` it takes one batch to build the model, and throws it away: the next pass gets that batch
-    again, so that no record is left out.
+    again, so that no record is left out. Where it builds, Keras begins an epoch at once; where it
+    does not, it ends one before.
 
     Args:
       loader: a `Loader`.
@@ -32,8 +33,9 @@ class KerasDataset(keras.utils.PyDataset):
         self._names = names
         self._in_place = keras.backend.backend() == "jax"
         self._begins = True  # whether the next batch is the first of a pass
+        self._builds = False  # whether this pass may build the model
         self._taken = 0  # in this pass
-        self._first: Any = None
+        self._first: Any = None  # the batch that may have built it
         self._state_behind: dict[str, Any] | None = None  # where the Loader stood after `_first`
 
     def __repr__(self) -> str:
@@ -51,6 +53,7 @@ class KerasDataset(keras.utils.PyDataset):
 
     def on_epoch_begin(self) -> None:
         """Go on with the pass: Keras calls this also between the parts of one."""
+        self._builds = self._begins
         self._begins = False
 
     def on_epoch_end(self) -> None:
@@ -61,19 +64,17 @@ class KerasDataset(keras.utils.PyDataset):
         """Return the next batch, whichever `index` Keras has shuffled."""
         if self._begins:
             self._begins = False
-            if self._only_built():
-                return self._first
+            first, self._first = self._first, None
+            if first is not None and self._loader.get_state() == self._state_behind:
+                return first
             self._begin_pass()
 
         batch = self._converted(self._next_batch())
         self._taken += 1
-        self._first = batch if self._taken == 1 else None
-        self._state_behind = self._loader.get_state() if self._taken == 1 else None
+        may_be_thrown_away = self._builds and self._taken == 1
+        self._first = batch if may_be_thrown_away else None
+        self._state_behind = self._loader.get_state() if may_be_thrown_away else None
         return batch
-
-    def _only_built(self) -> bool:
-        """Return True if one batch of the last pass was taken, and nobody moved the Loader."""
-        return self._first is not None and self._loader.get_state() == self._state_behind
 
     def _begin_pass(self) -> None:
         """Begin a new epoch if the last pass was left early."""

@@ -112,6 +112,27 @@ def test_steps_per_epoch_go_on(source):
     assert [joined(passes(model, 1))] == order(source, 1)
 
 
+def test_passes_of_one_step_are_no_builds(source):
+    """Each began anew with the batch of the first, as if that had only built the model."""
+    model = recorder()
+    with loader_of(source) as loader:
+        dataset = to_keras(loader, x=X)
+        for _ in range(3):
+            model.fit(dataset, steps_per_epoch=1, verbose=0)
+    first, second, third = order(source, 3)
+    assert passes(model, 1) == [first[:BATCH], second[:BATCH], third[:BATCH]]
+
+
+def test_epochs_of_one_batch_go_on(source):
+    model = recorder()
+    with loader_of(source, N) as loader:
+        dataset = to_keras(loader, x=X)
+        model.fit(dataset, epochs=3, verbose=0)
+        model.fit(dataset, epochs=2, verbose=0)
+        assert loader.get_state()["epoch"] == 5
+    assert passes(model, 1) == order(source, 5)
+
+
 def test_a_saved_position_is_kept(source):
     with loader_of(source) as loader:
         next(loader)
