@@ -195,7 +195,7 @@ def _fit(key: Key, value: Any, blank: np.ndarray, record: int) -> np.ndarray:
     if found is None:
         raise SourceError(f"{wanted}, got {reprlib.repr(value)}.")
     if found.shape != blank.shape:
-        hint = "leave it out by naming the `features` that you need"
+        hint = "pad it to one shape, or leave it out by naming the `features` that you need"
         raise SourceError(f"{wanted}, got {found.dtype}{list(found.shape)}: {hint}.")
     kind = _kind(blank)
     if _kind(found) not in _FITTING[kind]:
