@@ -180,9 +180,9 @@ def test_items_that_will_not_do(rows, message):
         ({"x": "text"}, "record 3 must have float64[2] under 'x', got 'text'."),
         (
             {"x": np.zeros(3)},
-            "record 3 must have float64[2] under 'x', got float64[3]: leave it out",
+            "record 3 must have float64[2] under 'x', got float64[3]: pad it to one shape",
         ),
-        ({"x": 1.5}, "record 3 must have float64[2] under 'x', got float64[]: leave it out"),
+        ({"x": 1.5}, "record 3 must have float64[2] under 'x', got float64[]: pad it to one shape"),
         ({"n": 1.5}, "record 3 must have int16[] under 'n', got float64[]."),
         ({"n": 2**40}, "record 3 must have int16[] under 'n', got 1099511627776."),
         ({"label": None}, "record 3 must have int64[] under 'label', got None."),
