@@ -30,8 +30,10 @@ class TFExport(Export):
         the step; with a `prefetch` or `cache` of your own it is not. After `set_state` within an
         epoch the passes keep their length and go on over the ends of the Loader's epochs, since
         Keras takes the length of its first pass for that of all; with restart=False the first is
-        the rest of the epoch. Where `Buckets` give batches of several forms, axes that differ are
-        None. Lists that a transform nests are tuples.
+        the rest of the epoch. Where Keras computes with JAX or PyTorch give it `to_keras`: there it
+        takes a batch and leaves the pass before it begins, which begins the next epoch. Where
+        `Buckets` give batches of several forms, axes that differ are None. Lists that a transform
+        nests are tuples.
         """
         import tensorflow as tf  # the user's, never ours  # pyright: ignore[reportMissingImports]
 
