@@ -82,6 +82,20 @@ def test_index_writes_where_it_is_told(tmp_path, capsys):
     assert os.stat(out) == before and not list(tmp_path.glob("*.index"))
 
 
+def test_index_does_not_write_over_what_is_no_index(tmp_path, capsys):
+    tar = tmp_path / "a.tar"
+    pack_files(ImageFolder(images(tmp_path / "images")), tar)
+    whole = tar.read_bytes()
+    for options in ([], ["--part", "0/2"]):
+        assert main(["index", str(tar), "--out", str(tar), *options]) == 1
+        said = capsys.readouterr().err
+        assert said == f"jaxaug: `index` {str(tar)!r} is a file, and no index: name another one.\n"
+    assert tar.read_bytes() == whole
+    for _ in range(2):  # an index, as one of other options, is replaced
+        assert main(["index", str(tar), "--out", str(tmp_path / "a.index"), "--label", ""]) == 0
+        assert main(["index", str(tar), "--out", str(tmp_path / "a.index")]) == 0
+
+
 def test_index_takes_features_as_sources_do(tmp_path, capsys):
     files = {"a.jpg": containers.jpegs(1)[0], "a.json": b'{"index": 7, "x": 1, "y": 2}'}
     (tmp_path / "b.tar").write_bytes(containers.tar(files))

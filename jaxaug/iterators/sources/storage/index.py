@@ -51,6 +51,7 @@ from jaxaug.iterators.sources.storage.files import (
 from jaxaug.iterators.sources.storage.index_file import (
     Index,
     IndexDamaged,
+    is_other_file,
     parse_index,
     read_header,
     read_index,
@@ -498,6 +499,8 @@ def _places(
     name = f"{INDEX_PREFIX}{_short_hash(what)}{INDEX_SUFFIX}"
     if place is not None:
         is_folder = place.endswith("/") if is_remote(place) else os.path.isdir(place)
+        if not is_remote(place) and os.path.isfile(place) and is_other_file(place):
+            raise SourceError(f"`index` {place!r} is a file, and no index: name another one.")
         return names, [os.path.join(place, name) if is_folder else place]
     remote = any(is_remote(file.path) for file in files)
     beside = [os.path.join(folder, name)] if folder and not remote else []

@@ -133,6 +133,12 @@ def _is_constant(column: np.ndarray) -> bool:
     return bool((column == column[:1]).all())
 
 
+def is_other_file(path: str) -> bool:
+    """Return True for a file that holds something else than an index."""
+    with open(path, "rb") as file:
+        return file.read(len(_MAGIC)) not in (b"", _MAGIC)
+
+
 def write_extra(path: str, name: str, value: Any) -> None:
     """Change one of the `extra` entries of an index; what has it open keeps what it was.
 
