@@ -71,9 +71,11 @@ class RowSchema:
             most = min(forms[of].max_length, math.ceil(bound))
             forms[of] = forms[of]._replace(max_length=most)
         elif of not in decoders or not _has_lengths(decoders[of]):
+            kind = type(decoders[of]).__name__ if of in decoders else forms.get(of, "none")
             raise ValueError(
-                f"`shuffle`: `of` must name a column with lengths, such as one of Audio, Image,"
-                f" Tokenized or arrays of different lengths, among {sorted(forms)}, got {of!r}."
+                "`shuffle`: `of` must name a column with lengths, such as one of Audio, Image, "
+                f"Tokenized or arrays of different lengths, among {sorted(forms)}, got {of!r}, "
+                f"which is {kind}: leave `of` out, and batches have the longest form."
             )
         return dataclasses.replace(
             self, forms=forms, decoders=decoders, bounded=tuple(dict.fromkeys(bounded)), bound=bound

@@ -316,8 +316,8 @@ def test_what_follows_images_has_no_lengths_of_its_own(of):
 @pytest.mark.parametrize(
     "of, options, message",
     [
-        ("label", {}, "`of` must name a column with lengths, .* got 'label'"),
-        ("sound", {}, "`of` must name a column with lengths, .* got 'sound'"),
+        ("label", {}, "`of` must name a column with lengths, .* got 'label', which is int32"),
+        ("sound", {}, "`of` must name a column with lengths, .* got 'sound', which is none"),
         ("text", {"on_error": "replace"}, "`on_error` must be 'raise' or 'mask' where"),
         ("text", {"keep": "host"}, "`keep` must be None where `shuffle` has buckets"),
     ],
