@@ -1,6 +1,9 @@
 """The report of `python -m jaxaug doctor`."""
 
 import os
+import platform
+import sys
+import sysconfig
 from collections.abc import Iterator
 
 import jax
@@ -48,6 +51,7 @@ def report() -> Iterator[tuple[str, str]]:
       'jaxaug'
     """
     yield "jaxaug", f"{jaxaug.__version__} on jax {jax.__version__}"
+    yield "python", _python()
     for device in jax.local_devices():
         yield f"device {device.id}", f"{device.device_kind} ({device.platform})"
     yield "decoder", _decoder()
@@ -61,6 +65,19 @@ def report() -> Iterator[tuple[str, str]]:
     for package, version in installed_versions(*_OPTIONAL).items():
         missing = version == "missing"
         yield package, f"missing; for {_OPTIONAL[package]}" if missing else version
+
+
+def _python() -> str:
+    """Return the version, and of a free-threaded Python whether its threads run at once."""
+    version = platform.python_version()
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return version
+    if not sys._is_gil_enabled():  # pyright: ignore[reportAttributeAccessIssue]
+        return f"{version} without the GIL"
+    return (
+        f"{version}, free-threaded, but an extension such as simplejpeg has switched the GIL on: "
+        "PYTHON_GIL=0 leaves it off"
+    )
 
 
 def _keep() -> str:

@@ -231,6 +231,19 @@ def test_doctor_says_in_a_sentence_that_there_is_no_gpu(monkeypatch, capsys):
     assert "host threads, as jax sees no NVIDIA GPU" in line and "`" not in line
 
 
+@pytest.mark.parametrize(
+    "free_threaded, gil, says",
+    [(0, True, r"python +[\d.]+\n"), (1, False, "without the GIL"), (1, True, "PYTHON_GIL=0")],
+)
+def test_doctor_says_whether_threads_of_python_run_at_once(
+    free_threaded, gil, says, monkeypatch, capsys
+):
+    monkeypatch.setattr("sysconfig.get_config_var", lambda name: free_threaded)
+    monkeypatch.setattr("sys._is_gil_enabled", lambda: gil, raising=False)
+    assert main(["doctor"]) == 0
+    assert re.search(says, capsys.readouterr().out)
+
+
 def test_doctor_says_why_a_gpu_is_not_used(monkeypatch, capsys):
     def refuse(*arguments):
         raise RuntimeError("no engine")

@@ -1,5 +1,6 @@
 """One GPU: the division of a batch, and images that the engines refuse or skip."""
 
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -26,8 +27,9 @@ def test_deterministic_leaves_the_queue_to_the_engines(gpu):
         assert gpu.calls == [256] and decode.stats["host"] == 1
 
 
-def test_helpers_may_take_every_image_while_the_engines_are_busy(gpu, monkeypatch):
-    monkeypatch.setattr(nvjpeg_backend, "_MIN_LARGE_IMAGE", 0)
+def test_without_the_gil_helpers_may_take_every_image(gpu, monkeypatch):
+    """They do so while the engines are busy."""
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     taken = []
     gpu.in_thread = taken.append
     images = jpegs(16) * 8

@@ -1,6 +1,7 @@
 """The host threads of a GPU, and the helpers that take the largest images of the queue."""
 
 import io
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from tests.images import encode, jpegs, picture
 @pytest.fixture(autouse=True)
 def two_thousand_pixels_are_large(monkeypatch):
     monkeypatch.setattr(nvjpeg_backend, "_MIN_LARGE_IMAGE", 2_000)
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True, raising=False)
 
 
 def large_jpegs(count, seed=0):
