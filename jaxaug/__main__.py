@@ -276,8 +276,9 @@ def _add_verify(commands) -> None:
         help="decode every record strictly and list the bad ones, which Loaders then treat as such",
         epilog="Records are images, videos or sounds. What was found is kept in the index of tar "
         "and TFRecord files, and in jaxaug-bad.json in the folder of loose files; sources that are "
-        "made later take these records for bad, until the files change. The exit status is 1 if "
-        "there are any. After a kill the same command goes on where it was.",
+        "made later take these records for bad, until the files change; what could not be read, as "
+        "without permission, is listed and not kept. The exit status is 1 if there are any. After "
+        "a kill the same command goes on where it was.",
     )
     _add_sources(parser, "class folders, text files")
     _add_video(parser)

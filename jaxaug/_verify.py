@@ -38,7 +38,7 @@ class Verified(NamedTuple):
     """The result of a run.
 
     Attributes:
-      findings: record -> reason.
+      findings: record -> reason; those of records that could not be read are not kept.
       records: the number of records of the source.
       checked: those decoded by this run; fewer than `records` where it went on after a kill.
       megabytes: of the records checked.
@@ -55,6 +55,8 @@ class Verified(NamedTuple):
 
 
 VerifiableSource = ClassFolder | FileList | PackedSource
+# Record -> reason of bad ones, and those that could not be read, which may be otherwise later.
+Found = tuple[dict[int, str], list[int]]
 
 
 def open_sources(
@@ -100,9 +102,10 @@ def verify(source: VerifiableSource, processes: int | None = None) -> Verified:
     count = len(source)
     source = source.untrusting()
     piece = _piece_of(source)
-    journal = Journal(f"{source.findings_place()}.verify", [source.fingerprint(), count, piece])
+    head = [source.fingerprint(), count, piece, "unread"]
+    journal = Journal(f"{source.findings_place()}.verify", head)
     earlier = journal.resume()
-    findings = {int(index): reason for each in earlier.values() for index, reason in each.items()}
+    results = [*earlier.values()]
     starts = [start for start in range(0, count, piece) if start not in earlier]
     checked = 0
     total_bytes = 0
@@ -112,13 +115,14 @@ def verify(source: VerifiableSource, processes: int | None = None) -> Verified:
     with byte_progress(len(starts) * piece, "verify") as advance:
         for start, (found, size) in pieces:
             journal.add(start, found)
-            findings |= found
+            results.append(found)
             checked += min(piece, count - start)
             total_bytes += size
             advance(piece)
     seconds = time.perf_counter() - started
-    findings = dict(sorted(findings.items()))
-    place = source.keep_findings(findings)
+    findings = dict(sorted((int(row), why) for bad, _ in results for row, why in bad.items()))
+    unread = {row for _, each in results for row in each}
+    place = source.keep_findings({row: why for row, why in findings.items() if row not in unread})
     journal.remove()
     return Verified(findings, count, checked, total_bytes / 1e6, seconds, place)
 
@@ -168,14 +172,15 @@ def _main_column(columns: Mapping[str, Any]) -> tuple[str, Any]:
     return name, columns[name]
 
 
-def _check_piece(piece: int, source: VerifiableSource, start: int) -> tuple[dict[int, str], int]:
-    """Return record -> reason of the records from `start` on, and the bytes of them all."""
+def _check_piece(piece: int, source: VerifiableSource, start: int) -> tuple[Found, int]:
+    """Return what was found of the records from `start` on, and the bytes of them all."""
     indices = np.arange(start, min(start + piece, len(source)))
     columns = source.read(indices)
     pairs = [_main_column(columns)]
     if isinstance(columns.get("mask"), Encoded):
         pairs.insert(0, ("mask", columns["mask"]))  # the image's reason stays
     findings: dict[int, str] = {}
+    unread: list[int] = []
     size = 0
     for name, column in pairs:
         encoded, records = images_of(column)
@@ -186,7 +191,9 @@ def _check_piece(piece: int, source: VerifiableSource, start: int) -> tuple[dict
                 about = {} if encoded.lengths[row] else source.describe(index)
                 prefix = "the mask: " if name == "mask" else ""
                 findings[index] = prefix + about.get("error", fault)
-    return findings, size
+                if "error" in about:
+                    unread.append(index)
+    return (findings, unread), size
 
 
 def find_fault(encoded: Encoded, column: str = "image") -> str:

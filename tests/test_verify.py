@@ -101,6 +101,25 @@ def test_a_folder_keeps_it_in_a_file_until_a_file_changes(tmp_path, capsys):
     assert sum(valid(ImageFolder(root), 4)[0]) == 3  # 300 bytes of a JPEG: its header tells
 
 
+class Unreadable(ImageFolder):
+    """Its record 1 cannot be read, as without permission, which a root user has."""
+
+    def read(self, indices):
+        columns = super().read(indices)
+        encoded = columns["image"]
+        return {"image": encoded._replace(lengths=encoded.lengths * (indices != 1))}
+
+    def describe(self, index):
+        return super().describe(index) | ({"error": "cannot be read"} if index == 1 else {})
+
+
+def test_what_could_not_be_read_is_listed_and_not_kept(tmp_path):
+    root = folder(tmp_path, [GOOD, GOOD, BAD])
+    result = verify(Unreadable(root), 1)
+    assert result.findings.keys() == {1, 2} and result.findings[1] == "cannot be read"
+    assert valid(ImageFolder(root), 3)[0] == [True, True, False]
+
+
 @pytest.mark.parametrize("words", ["", " 0.5", " 1 2", " two gray cats"])
 def test_lists_of_any_labels_are_taken(tmp_path, words, capsys):
     folder(tmp_path / "train", [GOOD, BAD])
