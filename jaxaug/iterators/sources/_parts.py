@@ -93,8 +93,14 @@ class Parts:
         return itertools.repeat(True) if self.lengths is None else itertools.cycle(wanted.tolist())
 
     def items_of(self, epoch: int, part: int) -> Iterator:
-        """Yield the items of a part in the order of an epoch."""
-        found = iter(self.opened[part]())
+        """Yield the items of a part in the order of an epoch.
+
+        A data set with a shuffle of its own, as those of Hugging Face, is told the epoch.
+        """
+        opened: Any = self.opened[part]()
+        if callable(getattr(opened, "set_epoch", None)):
+            opened.set_epoch(epoch)
+        found = iter(opened)
         if not self.buffer:
             return found
         key = np.zeros(1, np.uint64)

@@ -38,9 +38,11 @@ class FromIterable(Annotated):
     `RandomAccess` says.
 
     It has an order of its own, so it needs `Loader(shuffle=False)`; a record's index is its place
-    there. One iterable is read from the start each epoch, also by a resume, which skips what was
-    delivered, and by each of several processes, which keeps its rows. Data in several parts, of
-    known `lengths`, are read by `lanes` parts at a time, in turn: a resume skips parts that were
+    there. An iterable with a method `set_epoch`, as Hugging Face's with a `shuffle`, is told the
+    epoch before it is read, so that its order differs by epoch and a resume finds it again. One
+    iterable is read from the start each epoch, also by a resume, which skips what was delivered,
+    and by each of several processes, which keeps its rows. Data in several parts, of known
+    `lengths`, are read by `lanes` parts at a time, in turn: a resume skips parts that were
     delivered, and a process opens those alone that its rows are in. With as many lanes as the batch
     has rows, or a multiple, each part is read by one process.
 

@@ -32,6 +32,40 @@ def test_stream_yields_in_order_pads_and_resumes(images):
         assert len(list(loader)) == 2
 
 
+class ShuffledByEpoch:
+    """A shuffle by the epoch that it is told, as of streaming data sets of Hugging Face."""
+
+    def __init__(self, images):
+        self.images = images
+        self.epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def order(self, epoch):
+        return np.random.default_rng(epoch).permutation(len(self.images)).tolist()
+
+    def __iter__(self):
+        for record in self.order(self.epoch):
+            yield {"image": self.images[record], "label": record}
+
+
+@pytest.mark.parametrize("by_a_function", [False, True])
+def test_an_iterable_is_told_the_epoch(images, by_a_function):
+    items = ShuffledByEpoch(images[:8])
+    expected = [items.order(0), items.order(1), items.order(2)]
+    options = {"shuffle": False, "sharding": one_device()}
+    source = FromIterable((lambda: items) if by_a_function else items)
+    with Loader(source, 4, epochs=3, **options) as loader:
+        found = [[label for batch in loader for label in batch["label"].tolist()] for _ in range(2)]
+        assert found == expected[:2]
+        next(loader)
+        state = loader.get_state()
+    with Loader(FromIterable(items), 4, epochs=3, **options) as loader:
+        loader.set_state(state)
+        assert next(loader)["label"].tolist() == expected[2][4:]
+
+
 @pytest.mark.parametrize("form", ["dicts", "pairs", "stream"])
 def test_an_iterator_may_write_into_its_arrays_again(images, form):
     """As those that read a file or an environment into one buffer do."""
