@@ -39,12 +39,13 @@ class FromIterable(Annotated):
 
     It has an order of its own, so it needs `Loader(shuffle=False)`; a record's index is its place
     there. An iterable with a method `set_epoch`, as Hugging Face's with a `shuffle`, is told the
-    epoch before it is read, so that its order differs by epoch and a resume finds it again. One
-    iterable is read from the start each epoch, also by a resume, which skips what was delivered,
-    and by each of several processes, which keeps its rows. Data in several parts, of known
-    `lengths`, are read by `lanes` parts at a time, in turn: a resume skips parts that were
-    delivered, and a process opens those alone that its rows are in. With as many lanes as the batch
-    has rows, or a multiple, each part is read by one process.
+    epoch before it is read, so that its order differs by epoch and a resume finds it again. Other
+    shuffles must be by a seed, the same in each run and process: records come twice or never behind
+    a resume if they are not. One iterable is read from the start each epoch, also by a resume,
+    which skips what was delivered, and by each of several processes, which keeps its rows. Data in
+    several parts, of known `lengths`, are read by `lanes` parts at a time, in turn: a resume skips
+    parts that were delivered, and a process opens those alone that its rows are in. With as many
+    lanes as the batch has rows, or a multiple, each part is read by one process.
 
     Args:
       items: a callable that gives a fresh iterator, or an object that can be iterated again and
