@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import gc
 import io
 import os
 import signal
@@ -9,12 +10,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import jaxaug
 from jaxaug.errors import JaxaugError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_COLLECTED_SECONDS = 0.05  # until a signal that came amid a collection is sent again
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,7 +65,9 @@ def _sigterm_raises() -> Iterator[None]:
     """Have SIGTERM raise `_Terminated`, as SIGINT raises KeyboardInterrupt."""
 
     def terminate(number, frame):
-        raise _Terminated
+        if not _is_in_collector(frame):
+            raise _Terminated
+        threading.Timer(_COLLECTED_SECONDS, os.kill, (os.getpid(), number)).start()
 
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are the main thread's
@@ -72,6 +77,14 @@ def _sigterm_raises() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _is_in_collector(frame: FrameType | None) -> bool:
+    """Return True within a callback of the collector, such as JAX's, where exceptions are lost."""
+    callbacks = [getattr(each, "__code__", None) for each in gc.callbacks]
+    while frame is not None and frame.f_code not in callbacks:
+        frame = frame.f_back
+    return frame is not None
 
 
 def make_parser() -> argparse.ArgumentParser:

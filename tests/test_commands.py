@@ -1,5 +1,6 @@
 """The commands `index` and `pack`."""
 
+import gc
 import itertools
 import os
 import re
@@ -7,12 +8,13 @@ import signal
 import subprocess
 import sys
 import tarfile
+import time
 
 import jax
 import numpy as np
 import pytest
 
-from jaxaug.__main__ import main
+from jaxaug.__main__ import _sigterm_raises, _Terminated, main
 from jaxaug._demo.sheet import Row, contact_sheet
 from jaxaug._pack import pack_files
 from jaxaug.decode import Image
@@ -200,6 +202,24 @@ sys.exit(main(sys.argv[1:]))
         "index",
         "tar",
     ]
+
+
+def test_a_signal_amid_a_collection_is_not_lost():
+    """An exception in a callback of the collector, such as JAX's, is printed and ignored."""
+
+    def callback(phase, info):
+        if phase == "start" and not sent:
+            sent.append(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    sent = []
+    gc.callbacks.append(callback)
+    try:
+        with pytest.raises(_Terminated), _sigterm_raises():
+            gc.collect()
+            time.sleep(20)
+    finally:
+        gc.callbacks.remove(callback)
 
 
 def test_commands_leave_signals_as_they_were(tmp_path):
