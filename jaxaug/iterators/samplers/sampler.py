@@ -359,10 +359,10 @@ def check_seed(seed: object) -> None:
 
 
 def as_floats(values: object) -> np.ndarray:
-    """Return a vector of numbers as float64[n], an empty one for what is none."""
+    """Return a vector of numbers as float64[n], a copy; an empty one for what is none."""
     array = np.zeros(0)
     with contextlib.suppress(TypeError, ValueError):
-        array = np.asarray(values, np.float64)
+        array = np.array(values, np.float64)
     return array if array.ndim == 1 else np.zeros(0)
 
 

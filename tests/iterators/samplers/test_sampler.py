@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from jaxaug import Decoder, Loader, _splitmix
-from jaxaug.iterators import InMemory, Mix, Repeat
+from jaxaug.iterators import Buckets, InMemory, Mix, Repeat
 from jaxaug.iterators.loader.reader import RecordReader
 from jaxaug.iterators.samplers import sampler as sampler_module
 from jaxaug.iterators.samplers.sampler import (
@@ -454,3 +454,22 @@ def test_factors_that_are_no_numbers_are_named(factors):
         Repeat(factors)
     with pytest.raises(ValueError, match=r"`weights` must be finite numbers, one for each record,"):
         Weighted(factors)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda numbers: Weighted(numbers, num_samples=20),
+        lambda numbers: Repeat(numbers),
+        lambda numbers: Mix([3, 4, 5, 6], numbers),
+        lambda numbers: Buckets(numbers, [1.5, 9], 2),
+    ],
+)
+def test_an_order_keeps_the_numbers_that_it_was_made_of(made):
+    """A caller may write into its array, such as for the weights of another Loader."""
+    numbers = np.array([1.0, 2.0, 1.0, 3.0])
+    order, expected = made(numbers), made(numbers.copy())
+    numbers[:] = [3.0, 1.0, 2.0, 1.0]
+    places = np.arange(expected.length)
+    np.testing.assert_array_equal(order.records(0, places), expected.records(0, places))
+    assert sampler_name(order) == sampler_name(expected)
