@@ -199,6 +199,9 @@ class TFRecord(PackedSource):
         label = found.pop(str(self._label), None)
         if not isinstance(label, np.ndarray) or label.size != 1 or label.dtype != np.int64:
             what = f"has no integer label {self._label!r} (None for none)"
+            if label is not None:
+                is_numbers = isinstance(label, np.ndarray)
+                what += f", got {f'{label.size} of {label.dtype}' if is_numbers else 'bytes'}"
             raise _damaged(reader, number, f"{what}; its features are {sorted(found)}")
         return label
 

@@ -237,11 +237,15 @@ def test_records_without_what_was_asked_for(tmp_path):
     ):
         TFRecord(path, image="picture")
     assert len(TFRecord(path, image="picture", label="class")) == 1
-    for wrong in ({"x": b"1"}, {"x": np.array([1, 2])}, {"x": np.float32(1)}):
+    for wrong, held in (
+        (b"1", "bytes"),
+        (np.array([1, 2]), "2 of int64"),
+        (np.float32(1), "1 of float32"),
+    ):
         path = write(
-            tmp_path, [[containers.example({"image/encoded": b"..."} | wrong)]], name="wrong"
+            tmp_path, [[containers.example({"image/encoded": b"...", "x": wrong})]], name="wrong"
         )
-        with pytest.raises(SourceError, match="no integer label 'x'"):
+        with pytest.raises(SourceError, match=f"no integer label 'x' .*, got {held}; its features"):
             TFRecord(path, label="x")
     path = write(tmp_path, [[b"\x0a\xff no example"]], name="other")
     with pytest.raises(SourceError, match=r"record 0 is no tf\.Example"):
