@@ -40,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.filename is None:  # no file of the user's: a traceback tells more
             raise
         return _fail(f"{error.filename!r}: {error.strerror}.", 1)
+    except MemoryError as error:
+        return _fail(str(error) or "no memory is left.", 1)
     except ImportError as error:
         if error.name is not None:  # of Python's own: a traceback tells more
             raise
@@ -62,25 +64,36 @@ class _Terminated(BaseException):
 
 @contextmanager
 def _sigterm_raises() -> Iterator[None]:
-    """Have SIGTERM raise `_Terminated`, as SIGINT raises KeyboardInterrupt."""
+    """Have SIGTERM raise `_Terminated`, as SIGINT raises KeyboardInterrupt.
+
+    What is raised amid a collection of garbage, in a finalizer or a callback, is lost: there the
+    signal is sent again.
+    """
+    is_collecting = False
+
+    def follow(phase, info):
+        nonlocal is_collecting
+        is_collecting = phase == "start"
 
     def terminate(number, frame):
-        if not _is_in_collector(frame):
+        if not is_collecting and not _is_in_callback(frame):
             raise _Terminated
         threading.Timer(_COLLECTED_SECONDS, os.kill, (os.getpid(), number)).start()
 
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are the main thread's
         return
+    gc.callbacks.append(follow)
     before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+        gc.callbacks.remove(follow)
 
 
-def _is_in_collector(frame: FrameType | None) -> bool:
-    """Return True within a callback of the collector, such as JAX's, where exceptions are lost."""
+def _is_in_callback(frame: FrameType | None) -> bool:
+    """Return True within a callback of the collector, such as JAX's."""
     callbacks = [getattr(each, "__code__", None) for each in gc.callbacks]
     while frame is not None and frame.f_code not in callbacks:
         frame = frame.f_back
@@ -155,7 +168,7 @@ def _add_preview(commands) -> None:
         help="contact sheet (default: %(default)s)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="seed of the random draws (default: %(default)s)"
+        "--seed", type=_seed, default=0, help="seed of the random draws (default: %(default)s)"
     )
     parser.add_argument("--show", action="store_true", help="open the sheet, too")
     parser.set_defaults(run=_preview, error=parser.error)
@@ -259,7 +272,9 @@ def _add_pack(commands) -> None:
     )
     _add_part(parser)
     parser.add_argument(
-        "--sep", help="what stands between image and labels in the text file (default: any blanks)"
+        "--sep",
+        type=_separator,
+        help="what stands between image and labels in the text file (default: any blanks)",
     )
     parser.add_argument(
         "--masks", help="the folder with a mask for each image, which then have no class folders"
@@ -277,7 +292,9 @@ def _add_sources(parser: argparse.ArgumentParser, folders: str) -> None:
         " TFRecord files as `index` takes them",
     )
     _add_index_options(parser)
-    parser.add_argument("--sep", help="what stands between image and labels in a text file")
+    parser.add_argument(
+        "--sep", type=_separator, help="what stands between image and labels in a text file"
+    )
     parser.add_argument(
         "--processes", type=_positive, help="how many decode (default: one for each CPU)"
     )
@@ -329,9 +346,25 @@ def _add_doctor(commands) -> None:
 
 
 def _picture(path: str) -> str:
-    if not path.lower().endswith((".png", ".jpg", ".webp")):
+    if os.path.splitext(path)[1].lower() not in (".png", ".jpg", ".webp"):
         raise argparse.ArgumentTypeError(f"must end in .png, .jpg or .webp, got {path!r}")
     return path
+
+
+def _seed(text: str) -> int:
+    try:
+        seed = int(text)
+    except ValueError:
+        seed = None
+    if seed is None or not -(2**63) <= seed < 2**63:
+        raise argparse.ArgumentTypeError(f"must be an int of 64 bits, got {text!r}")
+    return seed
+
+
+def _separator(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty: leave it out for any blanks")
+    return text
 
 
 def _chain(text: str) -> Callable:
@@ -542,6 +575,8 @@ def _pack_many(source: Any, arguments: argparse.Namespace) -> None:
         print(f"Loader(..., decode=Image(canvas=({side}, {side})), keep='disk:{arguments.out}')")
         return
 
+    if arguments.shards is not None and arguments.shards > len(source):
+        arguments.error(f"--shards must be at most {len(source)}, the number of records")
     part, parts = arguments.part or (0, 1)
     resize = arguments.resize
     shards = arguments.shards or shards_of_bytes(source, arguments.shard_bytes, resize)

@@ -198,7 +198,17 @@ def pack_decoded(source: Source, folder: PathLike, side: int) -> tuple[int, int]
 
     Raises:
       MemoryError: they do not fit on the disk.
+      SourceError: the folder cannot be written.
     """
+    try:
+        return _pack_decoded(source, folder, side)
+    except OSError as error:
+        why = reason(error.__cause__ or error)
+        what = f"`folder` {os.fspath(folder)!r} cannot be written: {why}."
+        raise SourceError(what) from error
+
+
+def _pack_decoded(source: Source, folder: PathLike, side: int) -> tuple[int, int]:
     loader = Loader(
         source,
         min(len(source), _DECODED_TOGETHER),

@@ -135,8 +135,11 @@ def _check_begun(stem: str, shards: int, source: Source, resize: int | None) -> 
     known = {"records": len(source), "fingerprint": source.fingerprint()}
     known |= {} if resize is None else {"resize": resize}
     for path in glob.glob(f"{glob.escape(stem)}-of-[0-9]*.json"):
-        with open(path) as file:
-            found = json.load(file)
+        try:
+            with open(path) as file:
+                found = json.load(file)
+        except ValueError as error:
+            raise SourceError(f"{path!r} is damaged: {error}: remove it.") from error
         if found != known:
             raise SourceError(
                 f"{path!r} says that these shards were begun from another source ({found}, not "

@@ -189,6 +189,7 @@ def lines(found: Statistics) -> Iterator[str]:
 
 def write(path: str, found: Statistics) -> None:
     """Write them as JSON."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
         json.dump(found._asdict(), file, indent=1)
         file.write("\n")

@@ -145,6 +145,7 @@ def print_result(source: VerifiableSource, result: Verified) -> None:
 def write_list(path: str, results: Sequence[tuple[VerifiableSource, Verified]]) -> None:
     """Write the bad records of several sources as JSON."""
     entries = [entry for source, result in results for entry in _list(source, result)]
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
         json.dump(entries, file, indent=1)
         file.write("\n")

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import json
 import os
 import re
 import signal
@@ -17,6 +18,8 @@ import pytest
 from jaxaug.__main__ import _sigterm_raises, _Terminated, main
 from jaxaug._demo.sheet import Row, contact_sheet
 from jaxaug._pack import pack_files
+from jaxaug._statistics import Statistics, write
+from jaxaug._verify import write_list
 from jaxaug.decode import Image
 from jaxaug.iterators import ImageFolder, Loader, WebDataset
 from jaxaug.iterators.sources.storage.byte_progress import byte_progress
@@ -204,22 +207,38 @@ sys.exit(main(sys.argv[1:]))
     ]
 
 
-def test_a_signal_amid_a_collection_is_not_lost():
-    """An exception in a callback of the collector, such as JAX's, is printed and ignored."""
+class Garbage:
+    """A cycle that SIGTERM meets as it is collected."""
+
+    def __init__(self):
+        self.cycle = self
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("where", ["callback", "finalizer"])
+def test_a_signal_amid_a_collection_is_not_lost(where):
+    """An exception there is printed and ignored: in callbacks, such as JAX's, and finalizers."""
 
     def callback(phase, info):
-        if phase == "start" and not sent:
-            sent.append(signal.SIGTERM)
-            os.kill(os.getpid(), signal.SIGTERM)
+        if where == "callback" and not called:
+            called.append(phase)
+            signal.raise_signal(signal.SIGTERM)
 
-    sent = []
-    gc.callbacks.append(callback)
+    called = []
+
+    gc.disable()  # until the signal is waited for
     try:
         with pytest.raises(_Terminated), _sigterm_raises():
+            gc.callbacks.insert(0, callback)
+            if where == "finalizer":
+                Garbage()
             gc.collect()
             time.sleep(20)
     finally:
         gc.callbacks.remove(callback)
+        gc.enable()
 
 
 def test_commands_leave_signals_as_they_were(tmp_path):
@@ -332,6 +351,56 @@ def test_pack_refuses_a_separator_that_would_separate_nothing(tmp_path, capsys, 
         main(["pack", str(images(tmp_path / "x")), str(tmp_path / "x.tar"), "--sep", ",", *options])
     assert re.search(f"--sep goes with a text file .*: .*{what}", capsys.readouterr().err)
     assert not (tmp_path / "x.tar").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, status, said",
+    [
+        (["pack", "images", "a.tar", "--shards", "9"], 2, "--shards must be at most 4"),
+        (
+            ["pack", "images", "file", "--decoded"],
+            1,
+            "`folder` 'file' cannot be written: Not a dir",
+        ),
+        (
+            ["pack", "images", "cut.tar", "--shards", "2"],
+            1,
+            "cut-of-00002.json' is damaged: .* rem",
+        ),
+        (["preview", "--seed", "9223372036854775808"], 2, "--seed: must be an int of 64 bits"),
+        (["preview", "--out", "folder/.png"], 2, "must end in .png, .jpg or .webp"),
+        (["verify", "list.txt", "--sep", ""], 2, "--sep: must not be empty"),
+    ],
+)
+def test_odd_arguments_are_told_without_a_traceback(
+    tmp_path, monkeypatch, capsys, arguments, status, said
+):
+    monkeypatch.chdir(tmp_path)
+    images(tmp_path / "images")
+    for name in ("file", "cut-of-00002.json"):
+        (tmp_path / name).touch()
+    try:
+        found = main(arguments)
+    except SystemExit as error:
+        found = error.code
+    assert found == status and re.search(said, capsys.readouterr().err)
+
+
+def test_what_memory_is_short_for_is_told_without_a_traceback(tmp_path, monkeypatch, capsys):
+    def fail(*arguments):
+        raise MemoryError("9 bytes are free")
+
+    monkeypatch.setattr("jaxaug._pack._pack_decoded", fail)
+    assert main(["pack", str(images(tmp_path)), str(tmp_path / "out"), "--decoded"]) == 1
+    assert capsys.readouterr().err == "jaxaug: 9 bytes are free\n"
+
+
+def test_lists_are_written_to_folders_that_are_not_there_yet(tmp_path):
+    write_list(str(tmp_path / "a" / "bad.json"), [])
+    assert json.loads((tmp_path / "a" / "bad.json").read_text()) == []
+    sums = Statistics((0.5,), (0.1,), (9,), 1, 0)
+    write(str(tmp_path / "b" / "sums.json"), sums)
+    assert json.loads((tmp_path / "b" / "sums.json").read_text())["pixels"] == [9]
 
 
 def test_pack_refuses_names_that_would_choose_nothing(tmp_path, capsys):
