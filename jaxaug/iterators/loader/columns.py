@@ -325,11 +325,12 @@ def hash_features(digest: Any, features: Columns) -> None:
 
 
 def name_on_path(path: Sequence[Any], names: Container[str]) -> str:
-    """Return the innermost key on a leaf's path in a batch that is one of `names`, "" if none is.
+    """Return the innermost key or field on a leaf's path that is one of `names`, "" if none is.
 
-    A transform may put its entries into dicts of its own, such as {"target": {"label": 3}}.
+    A transform may put its entries into dicts and named tuples of its own, such as {"target":
+    {"label": 3}}.
     """
-    keys = [getattr(step, "key", "") for step in reversed(path)]
+    keys = [getattr(step, "key", getattr(step, "name", "")) for step in reversed(path)]
     return next((key for key in keys if key in names), "")
 
 

@@ -31,7 +31,8 @@ class Loader(Checkpointable):
     W, 3] ([B, H, W, 1] of a gray `Decoder`) and "size" int32[B, 2] its used part; "original_size"
     int32[B, 2] is the (height, width) of the upright image before it was shrunk to the canvas. Rows
     that are not valid are blank: zeros, integer "label", "labels", "box_labels", "box_ids" and
-    "image_id" -1, masks what their decoder's `fill` says, also in dicts of a transform's own.
+    "image_id" -1, masks what their decoder's `fill` says, also in dicts and named tuples of a
+    transform's own.
 
     `for batch in loader` is the rest of the current epoch, a whole one at its start; `next(loader)`
     and `steps()` continue across epochs. If a `for` loop was left early, the next one continues

@@ -1,5 +1,7 @@
 """The columns of a batch: no value changes in silence, every batch has the form of the first."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -232,6 +234,11 @@ def test_nested_dicts_and_tuples_are_welcome():
     assert last["label"].tolist() == [4, 5, -1, -1]
 
 
+class Target(NamedTuple):
+    labels: jax.Array
+    area: jax.Array
+
+
 def test_blank_rows_of_nested_entries_are_those_of_their_names():
     """As detection models take targets: a label of 0 would be a class."""
 
@@ -239,13 +246,14 @@ def test_blank_rows_of_nested_entries_are_those_of_their_names():
         label = sample["label"]
         classes = {"fine": label, "coarse": label // 2}
         entries = {"labels": label, "area": label, "mask": sample["mask"], "label": classes}
-        return {"image": sample["image"], "target": [entries]}
+        return {"image": sample["image"], "target": [entries], "fields": Target(label, label)}
 
     features = {"label": np.arange(3), "mask": np.ones((3, 40, 56), np.uint8)}
     options = {"decode": {"mask": decode.Mask(fill=7)}, "last_batch": "pad", "shuffle": False}
     source = InMemory(jpegs(3), features)
     with Loader(source, 2, transform=target, sharding=one_device(), **options) as loader:
         _, last = loader
+    assert last["fields"].labels.tolist() == [2, -1] and last["fields"].area.tolist() == [2, 0]
     (found,) = last["target"]
     assert found["labels"].tolist() == [2, -1] and found["area"].tolist() == [2, 0]
     assert found["label"]["fine"].tolist() == [2, -1]
