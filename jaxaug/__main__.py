@@ -3,6 +3,7 @@
 import argparse
 import errno
 import gc
+import glob
 import io
 import os
 import signal
@@ -313,7 +314,7 @@ def _add_verify(commands) -> None:
     _add_sources(parser, "class folders, text files")
     _add_video(parser)
     parser.add_argument("-o", "--out", help="a file of JSON that gets the list as well")
-    parser.set_defaults(run=_verify)
+    parser.set_defaults(run=_verify, error=parser.error)
 
 
 def _add_statistics(commands) -> None:
@@ -482,6 +483,7 @@ def _index_options(arguments: argparse.Namespace) -> dict[str, Any]:
 def _verify(arguments: argparse.Namespace) -> int:
     from jaxaug._verify import open_sources, print_result, verify, write_list
 
+    _check_out(arguments)
     results = []
     for source in open_sources(arguments.sources, arguments.sep, _index_options(arguments)):
         result = verify(source, arguments.processes)
@@ -490,6 +492,15 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         write_list(arguments.out, results)
     return int(any(result.findings for _, result in results))
+
+
+def _check_out(arguments: argparse.Namespace) -> None:
+    """Refuse a list that would be written over a source."""
+    files = [file for path in arguments.sources for file in (path, *glob.glob(path))]
+    out = arguments.out
+    if out is not None and os.path.exists(out):
+        if any(os.path.exists(file) and os.path.samefile(file, out) for file in files):
+            arguments.error(f"--out must be a file of its own, got {out!r}, one of the sources")
 
 
 def _statistics(arguments: argparse.Namespace) -> None:
@@ -502,6 +513,7 @@ def _statistics(arguments: argparse.Namespace) -> None:
     except ValueError as error:
         arguments.error(str(error))
         raise
+    _check_out(arguments)
     options = _index_options(arguments)
     sources = list(open_sources(arguments.sources, arguments.sep, options, images_alone=True))
     if len(sources) > 1:

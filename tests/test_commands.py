@@ -370,6 +370,8 @@ def test_pack_refuses_a_separator_that_would_separate_nothing(tmp_path, capsys, 
         (["preview", "--seed", "9223372036854775808"], 2, "--seed: must be an int of 64 bits"),
         (["preview", "--out", "folder/.png"], 2, "must end in .png, .jpg or .webp"),
         (["verify", "list.txt", "--sep", ""], 2, "--sep: must not be empty"),
+        (["verify", "fil*", "images", "--out", "./file"], 2, "got './file', one of the sources"),
+        (["statistics", "file", "--out", "file"], 2, "--out must be a file of its own"),
     ],
 )
 def test_odd_arguments_are_told_without_a_traceback(
