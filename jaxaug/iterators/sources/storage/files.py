@@ -176,13 +176,13 @@ def list_files(paths: PathLike | Sequence[PathLike]) -> list[DataFile]:
       >>> [os.path.basename(p) for p in _braces("a-{08..10}.tar")]
       ['a-08.tar', 'a-09.tar', 'a-10.tar']
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    given = _as_list(paths)
     if not given:
         raise SourceError("`paths` must name at least one file, got none.")
 
     found: list[str | DataFile] = []
     for pattern in given:
-        for braced in _braces(os.fspath(pattern)):
+        for braced in _braces(pattern):
             found += _matches(braced)
     return _stat_files(found)
 
@@ -193,8 +193,7 @@ def named_paths(paths: PathLike | Sequence[PathLike]) -> list[str]:
     Raises:
       SourceError: a pattern, whose files only a listing would tell.
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    named = [path for pattern in given for path in _braces(os.fspath(pattern))]
+    named = [path for pattern in _as_list(paths) for path in _braces(pattern)]
     for path in named:
         if "*" in path if is_remote(path) else glob.has_magic(path):
             raise SourceError(
@@ -202,6 +201,22 @@ def named_paths(paths: PathLike | Sequence[PathLike]) -> list[str]:
                 "`trust_index` lists none: patterns need a listing."
             )
     return [path if is_remote(path) else local_path(path) for path in named]
+
+
+def _as_list(paths: PathLike | Sequence[PathLike]) -> list[str]:
+    """Return one or several paths as texts."""
+    single = isinstance(paths, (str, bytes, os.PathLike))
+    texts = []
+    for path in [paths] if single else list(paths):
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"`paths` must be a path or pattern, or a list of them, got {path!r}.")
+        texts.append(os.fspath(path))
+        if texts[-1].startswith("pipe:"):  # as webdataset has them; may hold secrets
+            raise SourceError(
+                '`paths`: "pipe:" begins a command, in whose output no record can be reached by '
+                "number: give the file or URL that it reads."
+            )
+    return texts
 
 
 def _stat_files(found: list[str | DataFile]) -> list[DataFile]:

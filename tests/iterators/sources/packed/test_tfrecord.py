@@ -295,6 +295,15 @@ def test_features_that_no_record_has_or_whose_names_collide(tmp_path):
     assert TFRecord(path, features=[]).read(np.arange(2))["label"].tolist() == [3, 3]
 
 
+def test_paths_that_are_none():
+    """Commands of webdataset, whose output has no records that can be reached by number."""
+    with pytest.raises(SourceError, match=r'"pipe:" begins a command, .*: give the file or URL'):
+        TFRecord("pipe:curl https://example.org/a-{0..1}.tfrecord")
+    for wrong in (b"a.tfrecord", [3], ["a.tfrecord", None]):
+        with pytest.raises(TypeError, match="`paths` must be a path or pattern, or a list of them"):
+            TFRecord(wrong)
+
+
 def test_missing_and_empty_files(tmp_path):
     with pytest.raises(SourceError, match="matches no file"):
         TFRecord(tmp_path / "*.tfrecord")
