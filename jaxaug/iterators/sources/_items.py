@@ -3,7 +3,7 @@
 import io
 import os
 import reprlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -52,6 +52,7 @@ def read_item(
     blanks: Mapping[Any, np.ndarray],
     number: int,
     mask: Key | None = None,
+    lists: Collection[Key] = (),
 ) -> Item:
     """Return an item with its image and mask encoded and its features in the form of `blanks`.
 
@@ -61,6 +62,7 @@ def read_item(
       blanks: an array of the wanted form for each feature, by key.
       number: the record, for messages.
       mask: the key of the mask; None if items have none.
+      lists: the keys of features whose first axis has any length.
 
     Raises:
       SourceError: no image or mask, or a feature that is missing or of another form.
@@ -73,7 +75,7 @@ def read_item(
         raise _no_image(item, image, number)
     numbers = {}
     for key, blank in blanks.items():
-        numbers[key] = _fit(key, fields.get(key), blank, number)
+        numbers[key] = _fit(key, fields.get(key), blank, number, is_list=key in lists)
     encoded_mask = b"" if mask is None else encode_mask(fields.get(mask), mask, number)
     return Item(fields, encoded, numbers, encoded_mask)
 
@@ -84,6 +86,7 @@ def choose_features(
     label: Key | None,
     wanted: Wanted,
     mask: Key | None = None,
+    lists: Collection[Key] = (),
 ) -> dict[Any, str]:
     """Return the names of the columns, by the key of their field.
 
@@ -93,6 +96,7 @@ def choose_features(
       label: the key of the field that becomes "label".
       wanted: keys of further features, or their new names by key; None for all numbers, but no
         lists, which may differ in length.
+      lists: the keys of features whose first axis has any length, which are wanted, too.
 
     Raises:
       SourceError: a wanted one is no number, or two would get one name.
@@ -100,16 +104,21 @@ def choose_features(
     found = []
     for key, value in item.fields.items():
         listed = wanted is not None or key == label
-        if key not in (image, mask) and number(value, lists=listed) is not None:
+        numbers = list_of(value) if key in lists else number(value, lists=listed)
+        if key not in (image, mask) and numbers is not None:
             found.append(key)
 
     names = {key: str(key) for key in found}
+    missing = sorted(set(lists) - set(found), key=str)
+    if missing:
+        what = f"no lists of numbers called {missing}; found were {sorted(found, key=str)}"
+        raise SourceError(f"`max_length`: the first good record has {what}.")
     if wanted is not None:
         unknown = sorted(set(wanted) - set(found), key=str)
         if unknown:
             what = f"no numbers called {unknown}; found were {sorted(found, key=str)}"
             raise SourceError(f"`features`: the first good record has {what}; {TEXTS}.")
-        chosen = new_names(wanted)
+        chosen = {key: str(key) for key in lists} | new_names(wanted)
         names = {key: chosen[key] for key in found if key in chosen}
     if label is not None:
         names[label] = "label"
@@ -130,13 +139,25 @@ def new_names(wanted: "Sequence[Any] | Mapping[Any, str]") -> dict[Any, str]:
     return {key: str(key) for key in wanted}
 
 
-def blank_numbers(item: Item, names: Mapping[Any, str]) -> dict[Any, np.ndarray]:
-    """Return zeros in the form of an item's features, by key."""
+def blank_numbers(
+    item: Item, names: Mapping[Any, str], lists: Collection[Key] = ()
+) -> dict[Any, np.ndarray]:
+    """Return zeros in the form of an item's features, by key; no rows of `lists`.
+
+    Raises:
+      SourceError: no list of numbers under a key of `lists`, or an empty Python list.
+    """
     blanks = {}
     for key in names:
-        value = number(item.fields[key])
-        assert value is not None
-        blanks[key] = np.zeros_like(value)
+        value = item.fields[key]
+        numbers = list_of(value) if key in lists else number(value)
+        if numbers is None or is_empty_list(value):
+            raise SourceError(
+                f"`max_length`: the first records have no rows under {key!r} that tell their form, "
+                f"got {reprlib.repr(value)}: give arrays, such as np.zeros((0, 4), np.float32) for "
+                "no boxes."
+            )
+        blanks[key] = np.zeros_like(numbers[:0] if key in lists else numbers)
     return blanks
 
 
@@ -185,17 +206,42 @@ def number(value: Any, lists: bool = True) -> np.ndarray | None:
     return array if holds_numbers(array.dtype) else None
 
 
-def _fit(key: Key, value: Any, blank: np.ndarray, record: int) -> np.ndarray:
-    """Return a feature of one record as the first record has it.
+def is_empty_list(value: Any) -> bool:
+    """Return True for a Python list without items, which does not tell the form of its rows."""
+    return isinstance(value, list) and not value
+
+
+def list_of(value: Any) -> np.ndarray | None:
+    """Return an array of any length, or a list of numbers or of rows of them; None for all else."""
+    array = number(value)
+    if array is None and isinstance(value, list):
+        try:
+            array = np.asarray(value)
+        except ValueError:  # rows of different lengths
+            return None
+    known = array is not None and array.ndim and holds_numbers(array.dtype)
+    return array if known else None
+
+
+def _fit(
+    key: Key, value: Any, blank: np.ndarray, record: int, *, is_list: bool = False
+) -> np.ndarray:
+    """Return a feature of one record as the first record has it, a list in any length.
 
     Integers must keep their value; floats are rounded, but neither to infinity nor whole numbers.
     """
-    found = number(value)
-    wanted = f"record {record} must have {blank.dtype}{list(blank.shape)} under {key!r}"
+    found = list_of(value) if is_list else number(value)
+    sides = [str(side) for side in blank.shape]
+    form = ", ".join(["n", *sides[1:]] if is_list else sides)
+    wanted = f"record {record} must have {blank.dtype}[{form}] under {key!r}"
     if found is None:
         raise SourceError(f"{wanted}, got {reprlib.repr(value)}.")
-    if found.shape != blank.shape:
+    if is_list and not found.size:
+        return blank
+    if found.shape[is_list:] != blank.shape[is_list:]:
         hint = "pad it to one shape, or leave it out by naming the `features` that you need"
+        if found.ndim == blank.ndim and found.shape[1:] == blank.shape[1:]:
+            hint += f"; RandomAccess pads it where max_length={{{key!r}: 100}} says how far"
         raise SourceError(f"{wanted}, got {found.dtype}{list(found.shape)}: {hint}.")
     kind = _kind(blank)
     if _kind(found) not in _FITTING[kind]:

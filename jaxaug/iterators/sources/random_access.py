@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug._checks import checked_indices
+from jaxaug._checks import check_positive_int, checked_indices
 from jaxaug._typing import Values
-from jaxaug.decode import Encoded
+from jaxaug.decode import Encoded, Ragged
 from jaxaug.errors import SourceError
-from jaxaug.iterators.loader.columns import hash_features, join_columns
+from jaxaug.iterators.loader.columns import blank_value, hash_features, join_columns
 from jaxaug.iterators.sources._base import Annotated, TextSource, check_boxes_of
 from jaxaug.iterators.sources._items import (
     Item,
@@ -24,6 +24,7 @@ from jaxaug.iterators.sources._items import (
     check_label,
     choose_features,
     fields_of,
+    is_empty_list,
     read_item,
 )
 
@@ -53,14 +54,18 @@ class RandomAccess(Annotated, TextSource):
       source: the object. An image is the encoded bytes, also as uint8[n] or a string of TensorFlow,
         {"bytes": bytes}, {"path": path} of a local file, a Pillow image, or pixels uint8[h, w, 3]
         or [h, w]. Numbers and arrays of fixed shape, numpy's or those of other libraries, become
-        features of the dtype they have, lists of numbers of one length where `features` names them;
-        all else stays in `describe`.
+        features of the dtype they have, lists of numbers of one length where `features` names them,
+        and those of any length where `max_length` does; all else stays in `describe`.
       image: the key of the image, or its place in tuples.
       mask: the key or place of the mask, in the forms of an image; a Pillow image of a palette
         keeps its indices, an array is integers [h, w], at most 65,535. None for no masks. See
         `decode.Mask`.
       label: the key or place that becomes "label", a number or an array; None for none.
       features: keys of further features, or {key: new name}; None for all numbers.
+      max_length: the most rows of features whose number differs by record, by key, such as
+        {"boxes": 100, "box_labels": 100}: arrays [n, ...] or lists, n from 0 on. Shorter ones are
+        padded in batches, with zeros, or -1 in labels, longer ones cut, and "<name>_length" is how
+        long. None for no such features.
       boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
         or "upright", as viewers show it, turned by EXIF.
       parse: a function from what the object gives to such a dict or tuple, for records in formats
@@ -68,7 +73,8 @@ class RandomAccess(Annotated, TextSource):
 
     Raises:
       SourceError: no items, none of the first 100 has such an image and label, one of `features` is
-        no number in the first that has, or two features would get one name.
+        no number in the first that has, or two features would get one name; one of `max_length` is
+        no list there, or an empty Python list in all of the first 100.
 
     Example:
       >>> source = RandomAccess([{"image": b"...", "label": 3, "name": "a cat"}])
@@ -86,10 +92,13 @@ class RandomAccess(Annotated, TextSource):
         mask: Key | None = None,
         label: Key | None = "label",
         features: Wanted = None,
+        max_length: Mapping[Key, int] | None = None,
         boxes_of: str = "stored",
         parse: Callable[[Any], Any] | None = None,
     ):
         check_boxes_of(boxes_of)
+        for key, length in (max_length or {}).items():
+            check_positive_int(f"max_length[{key!r}]", length)
         if isinstance(source, (str, bytes, os.PathLike)):
             raise SourceError(
                 f"`source` must be an object with items, got {source!r}: files are read by "
@@ -103,12 +112,14 @@ class RandomAccess(Annotated, TextSource):
         self._mask = mask
         self._label = label
         self._boxes_of = boxes_of
+        self._max_length = dict(max_length or {})
         self._parse = parse
         # By the items' keys. `_first_good` looks at no features yet: there are none.
         self._blanks: dict[Any, np.ndarray] = {}
         first = self._first_good()
-        self._names = choose_features(first, image, label, features, mask)
-        self._blanks = blank_numbers(first, self._names)
+        lists = self._max_length
+        self._names = choose_features(first, image, label, features, mask, lists)
+        self._blanks = blank_numbers(self._with_rows(first), self._names, lists)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_one_at_a_time"}
@@ -127,15 +138,23 @@ class RandomAccess(Annotated, TextSource):
     def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Return the items' images, and their numbers stacked; a bad record is empty and zero.
 
+        Lists of `max_length` are `Ragged`.
+
         Raises:
           SourceError: `__getitems__` answers more or fewer items than it was asked for.
         """
         blank = Item({}, b"", self._blanks)
         items = [blank if isinstance(item, Exception) else item for item in self._items(indices)]
-        columns = {}
+        columns: dict[str, Values] = {}
         for key, name in self._names.items():
             numbers = [item.numbers[key] for item in items]
-            columns[name] = np.stack(numbers) if numbers else self._blanks[key][None][:0]
+            if key in self._max_length:
+                lengths = np.array([len(each) for each in numbers], np.int64)
+                values = np.concatenate([self._blanks[key], *numbers])
+                fill = blank_value(name, values.dtype)
+                columns[name] = Ragged(values, lengths, self._max_length[key], fill)
+            else:
+                columns[name] = np.stack(numbers) if numbers else self._blanks[key][None][:0]
         encoded = {"image": Encoded.from_bytes([item.image for item in items])}
         if self._mask is not None:
             encoded["mask"] = Encoded.from_bytes([item.mask for item in items])
@@ -192,6 +211,19 @@ class RandomAccess(Annotated, TextSource):
         what = _reason(wrong)
         raise SourceError(what if known else f"record 0 cannot be read: {what}") from wrong
 
+    def _with_rows(self, first: Item) -> Item:
+        """Return an item with lists of later ones in place of empty ones, whose form is unknown."""
+        fields = dict(first.fields)
+        empty = [key for key in self._max_length if is_empty_list(fields[key])]
+        for number in range(min(len(self), _MAX_TRIES)):
+            if not empty:
+                break
+            item = self._items(np.array([number]))[0]
+            if not isinstance(item, Exception):
+                fields |= {key: item.fields[key] for key in empty if key in item.fields}
+                empty = [key for key in empty if is_empty_list(fields[key])]
+        return first._replace(fields=fields)
+
     def _items(self, indices: np.ndarray) -> list[Item | Exception]:
         """Return each item, or why it cannot be had."""
         numbers = checked_indices(indices, len(self)).tolist()
@@ -243,7 +275,8 @@ class RandomAccess(Annotated, TextSource):
         if isinstance(item, Exception):
             return item
         try:
-            return read_item(item, self._image, self._blanks, number, self._mask)
+            blanks, lists = self._blanks, self._max_length
+            return read_item(item, self._image, blanks, number, self._mask, lists)
         except SourceError as error:
             return error
 

@@ -414,3 +414,69 @@ def test_a_fingerprint_tells_other_numbers_and_masks_apart():
 def test_a_path_is_no_source_of_items(path):
     with pytest.raises(SourceError, match=r"got .*a.parquet'\)?: files are read by Parquet, Arr"):
         RandomAccess(path)
+
+
+def test_lists_of_any_length_are_padded_as_max_length_says():
+    boxes = [
+        np.array(rows, np.float32).reshape(-1, 4) for rows in ([[1, 2, 10, 12]], [], [[0] * 4] * 3)
+    ]
+    labels = [[3], [], [4, 5, 6]]
+    items = [
+        {"image": jpeg, "label": n, "boxes": boxes[n], "kinds": labels[n]}
+        for n, jpeg in enumerate(containers.jpegs(3))
+    ]
+    source = RandomAccess(
+        items, features={"kinds": "box_labels"}, max_length={"boxes": 2, "kinds": 3}
+    )
+    order = np.array([2, 1, 0, 2])
+    found = source.read(order)
+    np.testing.assert_array_equal(found["boxes"].values, np.concatenate([boxes[n] for n in order]))
+    assert found["boxes"].lengths.tolist() == [3, 0, 1, 3]
+    assert found["boxes"].padded()[0].tolist() == [[0] * 4] * 2  # a third is cut
+    assert found["box_labels"].padded().tolist() == [[4, 5, 6], [-1] * 3, [3, -1, -1], [4, 5, 6]]
+    assert source.read(order[:0])["boxes"].padded().shape == (0, 2, 4)
+
+    with Loader(source, 3, shuffle=False, sharding=one_device()) as loader:
+        batch = next(loader)
+    assert batch["boxes"].shape == (3, 2, 4) and batch["boxes_length"].tolist() == [1, 0, 2]
+    assert batch["box_labels"][1].tolist() == [-1] * 3
+
+
+@pytest.mark.parametrize(
+    "rows, error",
+    [
+        ([[1, 2]], r"int64\[n, 3\] under 'rows', got int64\[1, 2\]"),
+        ("text", r"int64\[n, 3\] under 'rows', got 'text'"),
+        ([[1, 2, 3], [1, 2]], r"int64\[n, 3\] under 'rows', got"),
+        ([[1, 2, 0.5]], r"int64\[n, 3\] under 'rows', got float64\[1, 3\]"),
+        (None, r"int64\[n, 3\] under 'rows', got None"),
+    ],
+)
+def test_a_list_of_another_form_is_a_bad_record(rows, error):
+    items = [{"image": jpeg, "rows": [[1, 2, 3]]} for jpeg in containers.jpegs(2)]
+    items[1]["rows"] = rows
+    source = RandomAccess(items, label=None, max_length={"rows": 5})
+    assert re.search(error, source.describe(1)["error"])
+    found = source.read(np.arange(2))
+    assert found["rows"].lengths.tolist() == [1, 0] and found["image"].lengths[1] == 0
+
+
+def test_the_form_of_an_empty_list_is_that_of_a_later_one():
+    lists = [[], [], [[1, 2]], [[0.5, 1]]]
+    items = [
+        {"image": jpeg, "label": 0, "rows": rows} for jpeg, rows in zip(containers.jpegs(4), lists)
+    ]
+    source = RandomAccess(items, max_length={"rows": 2})
+    rows = source.read(np.arange(3))["rows"]
+    assert rows.lengths.tolist() == [0, 0, 1] and rows.values.tolist() == [[1, 2]]
+    assert "got float64[1, 2]" in source.describe(3)["error"]  # the first is of integers
+
+
+def test_max_length_of_what_is_no_list_is_an_error():
+    items = [{"image": jpeg, "rows": [], "number": 3} for jpeg in containers.jpegs(2)]
+    with pytest.raises(SourceError, match=r"no rows under 'rows' .*np\.zeros"):
+        RandomAccess(items, label=None, max_length={"rows": 5})
+    with pytest.raises(SourceError, match=r"no lists of numbers called \['number'\]"):
+        RandomAccess(items, label=None, max_length={"number": 5})
+    with pytest.raises(ValueError, match=r"`max_length\['rows'\]` must be an int of at least 1"):
+        RandomAccess(items, label=None, max_length={"rows": 0})
