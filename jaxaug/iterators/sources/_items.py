@@ -23,6 +23,8 @@ TEXTS = (
 )
 
 _MAX_UINT16 = 2**16 - 1
+# Columns of places in pixels: the first record may have whole ones, which `Boxes` gives as floats.
+_POINTS = ("boxes", "keypoints")
 _ORIENTATION = 274  # EXIF's tag
 # Kinds of numpy's dtypes that fit into a column, by the kind of the column.
 _FITTING = {"b": "b", "i": "biu", "u": "biu", "f": "biuf"}
@@ -157,7 +159,8 @@ def blank_numbers(
                 f"got {reprlib.repr(value)}: give arrays, such as np.zeros((0, 4), np.float32) for "
                 "no boxes."
             )
-        blanks[key] = np.zeros_like(numbers[:0] if key in lists else numbers)
+        dtype = np.float32 if names[key] in _POINTS and numbers.dtype.kind in "iu" else None
+        blanks[key] = np.zeros_like(numbers[:0] if key in lists else numbers, dtype)
     return blanks
 
 

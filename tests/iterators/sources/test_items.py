@@ -176,7 +176,7 @@ def test_lists_of_numbers_stay_out_unless_they_are_named():
     rows = [{"image": b"x", "label": 0, "boxes": [1] * count} for count in (2, 3)]
     assert sorted(columns_of(RandomAccess(rows))) == ["label"]
     source = RandomAccess(rows, features=["boxes"])
-    assert source.describe(1)["error"].startswith("record 1 must have int64[2] under 'boxes'")
+    assert source.describe(1)["error"].startswith("record 1 must have float32[2] under 'boxes'")
 
 
 def test_records_in_formats_of_their_own_are_parsed():

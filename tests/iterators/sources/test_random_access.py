@@ -472,6 +472,13 @@ def test_the_form_of_an_empty_list_is_that_of_a_later_one():
     assert "got float64[1, 2]" in source.describe(3)["error"]  # the first is of integers
 
 
+def test_boxes_may_be_whole_numbers_in_the_first_record_alone():
+    boxes = [[[1, 2, 3, 4]], [[0.5, 1, 2, 3], [1, 2, 3, 4]]]
+    items = [{"image": jpeg, "boxes": each} for jpeg, each in zip(containers.jpegs(2), boxes)]
+    found = RandomAccess(items, label=None, max_length={"boxes": 2}).read(np.arange(2))["boxes"]
+    assert found.lengths.tolist() == [1, 2] and found.values.tolist() == boxes[0] + boxes[1]
+
+
 def test_max_length_of_what_is_no_list_is_an_error():
     items = [{"image": jpeg, "rows": [], "number": 3} for jpeg in containers.jpegs(2)]
     with pytest.raises(SourceError, match=r"no rows under 'rows' .*np\.zeros"):
