@@ -2,7 +2,6 @@
 
 import os
 import platform
-import sys
 import sysconfig
 from collections.abc import Iterator
 
@@ -12,6 +11,7 @@ import jaxaug
 from jaxaug._install import install_command, install_gpu_command, installed_versions
 from jaxaug.augment._xla import cpu_advice
 from jaxaug.decode import Decoder
+from jaxaug.decode._cpus import has_gil
 from jaxaug.iterators.loader.cpu_threads import deadlock_note
 from jaxaug.iterators.loader.device_store import free_bytes
 from jaxaug.iterators.loader.kept import free_host_bytes
@@ -72,7 +72,7 @@ def _python() -> str:
     version = platform.python_version()
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         return version
-    if not sys._is_gil_enabled():  # pyright: ignore[reportAttributeAccessIssue]
+    if not has_gil():
         return f"{version} without the GIL"
     return (
         f"{version}, free-threaded, but an extension such as simplejpeg has switched the GIL on: "

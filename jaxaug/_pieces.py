@@ -64,6 +64,14 @@ class Journal:
             os.unlink(self._path)
 
 
+def write_json(path: str, found: Any) -> None:
+    """Write what was found of a source to a file, whose folder is made where it is missing."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(found, file, indent=1)
+        file.write("\n")
+
+
 def run_pieces(
     work: Callable[[Any, int], Any], source: Any, starts: list[int], piece: int, processes: int
 ) -> Iterator[tuple[int, Any]]:

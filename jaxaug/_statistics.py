@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug._pieces import PIECE, Journal, images_of, run_pieces
+from jaxaug._pieces import PIECE, Journal, images_of, run_pieces, write_json
 from jaxaug.decode import Encoded
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode.image.deep.convert import nodata_of
@@ -189,7 +188,4 @@ def lines(found: Statistics) -> Iterator[str]:
 
 def write(path: str, found: Statistics) -> None:
     """Write them as JSON."""
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(found._asdict(), file, indent=1)
-        file.write("\n")
+    write_json(path, found._asdict())

@@ -1,6 +1,5 @@
 """Every record of a source decoded strictly, and what was found kept for later Loaders."""
 
-import json
 import os
 import time
 import warnings
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug._pack import build_index
-from jaxaug._pieces import PIECE, Journal, images_of, run_pieces
+from jaxaug._pieces import PIECE, Journal, images_of, run_pieces, write_json
 from jaxaug.decode import Encoded, decode_image, read_headers
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode.audio.decode_audio import check_audio
@@ -144,11 +143,7 @@ def print_result(source: VerifiableSource, result: Verified) -> None:
 
 def write_list(path: str, results: Sequence[tuple[VerifiableSource, Verified]]) -> None:
     """Write the bad records of several sources as JSON."""
-    entries = [entry for source, result in results for entry in _list(source, result)]
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(entries, file, indent=1)
-        file.write("\n")
+    write_json(path, [entry for source, result in results for entry in _list(source, result)])
 
 
 def _list(source: VerifiableSource, result: Verified) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""The number of CPUs that this process may use."""
+"""The CPUs that this process may use, and whether threads of Python run on several of them."""
 
 import contextlib
 import os
+import sys
 from pathlib import Path
 
 _PROCESS_GROUP = Path("/proc/self/cgroup")
@@ -28,6 +29,11 @@ def usable_cpus(own_group: Path = _PROCESS_GROUP, groups: Path = _GROUP_ROOT) ->
     for each in _folders(groups / "cpu", own_group, "cpu"):
         quotas.append(_quota(each / "cpu.cfs_quota_us", each / "cpu.cfs_period_us"))
     return max(1, min([count, *quotas]))
+
+
+def has_gil() -> bool:
+    """Return True unless this is a free-threaded Python whose GIL no extension has switched on."""
+    return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def _folders(groups: Path, own_group: Path, controller: str) -> list[Path]:

@@ -28,7 +28,6 @@ Terms:
 import contextlib
 import functools
 import os
-import sys
 import time
 import warnings
 import weakref
@@ -42,6 +41,7 @@ import numpy as np
 from jaxaug._hardware_queues import warn_if_late
 from jaxaug._typing import Device
 from jaxaug.decode._column import release_nothing
+from jaxaug.decode._cpus import has_gil
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image.backend import Backend, DecodedPixels, warn_of_host
 from jaxaug.decode.image.nvjpeg.batched_decoder import MAX_RUNNING_CALLS, BatchedDecoder
@@ -235,7 +235,7 @@ class Gpu:
             return 0
         if len(images) < 2 * _MIN_CALL and self._batched.has_free_permit():
             return 0
-        if not _has_gil():
+        if not has_gil():
             return len(images)
         rows = images["row"]
         pixels = batch.headers.height[rows].astype(np.int64) * batch.headers.width[rows]
@@ -342,11 +342,6 @@ class Gpu:
             else:
                 _halve(images, pending, given_up)
         return given_up
-
-
-def _has_gil() -> bool:
-    """Return True unless this is a free-threaded Python whose GIL no extension has switched on."""
-    return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def _halve(images: np.ndarray, pending: list[np.ndarray], given_up: list[int]) -> None:
