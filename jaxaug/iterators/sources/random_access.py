@@ -97,6 +97,11 @@ class RandomAccess(Annotated, TextSource):
         parse: Callable[[Any], Any] | None = None,
     ):
         check_boxes_of(boxes_of)
+        if max_length is not None and not isinstance(max_length, Mapping):
+            raise TypeError(
+                "`max_length` must be a dict of the most rows by key, such as {'boxes': 100}, got "
+                f"{max_length!r}."
+            )
         for key, length in (max_length or {}).items():
             check_positive_int(f"max_length[{key!r}]", length)
         if isinstance(source, (str, bytes, os.PathLike)):

@@ -485,5 +485,7 @@ def test_max_length_of_what_is_no_list_is_an_error():
         RandomAccess(items, label=None, max_length={"rows": 5})
     with pytest.raises(SourceError, match=r"no lists of numbers called \['number'\]"):
         RandomAccess(items, label=None, max_length={"number": 5})
+    with pytest.raises(TypeError, match=r"must be a dict of the most rows by key.*got 5"):
+        RandomAccess(items, label=None, max_length=5)
     with pytest.raises(ValueError, match=r"`max_length\['rows'\]` must be an int of at least 1"):
         RandomAccess(items, label=None, max_length={"rows": 0})
